@@ -1,0 +1,136 @@
+"""What can be set, one frozen object per component. `config.py` fills them; everything has a bound and a default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from penstock.errors import ConfigError
+from penstock.values import Duration, duration
+
+MASK = "********"
+
+_SECRET_WORDS = (
+    "password",
+    "secret",
+    "token",
+    "key.pem",
+    "private.key",
+    "sasl.jaas",
+    "credential",
+    "oauthbearer.config",
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of this name must never be shown."""
+    lowered = name.lower().replace("_", ".")
+    return any(word in lowered for word in _SECRET_WORDS)
+
+
+class Secret(str):
+    """A value that was declared or is known to be secret: it never shows in a repr."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(MASK)
+
+
+def masked(properties: Mapping[str, object]) -> dict[str, object]:
+    return {name: MASK if is_secret(name) else value for name, value in properties.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """How to reach Kafka."""
+
+    bootstrap_servers: str = ""
+    """Comma-separated host:port list; empty means the embedded broker, for commands that allow it."""
+
+    client: Mapping[str, str] = field(default_factory=dict)
+    """Any further librdkafka properties (TLS, SASL, buffers), passed to every client as they are."""
+
+    request_timeout: Duration = duration("30s")
+    """How long one administrative call may take."""
+
+    def __repr__(self) -> str:
+        return f"KafkaSettings(bootstrap_servers={self.bootstrap_servers!r}, client={masked(self.client)!r})"
+
+    def __post_init__(self) -> None:
+        if self.request_timeout < 100:
+            raise ConfigError(
+                f"kafka.request_timeout {self.request_timeout} is too short", next_step="give 100ms or more"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """The embedded Apache Kafka."""
+
+    data: Path | None = None
+    """Where the broker keeps its log; none means a temporary folder, removed at the end."""
+
+    port: int = 0
+    """The port on 127.0.0.1; 0 takes a free one."""
+
+    brokers: int = 1
+    """1, or 3 for a cluster with replication on one machine."""
+
+    heap_mb: int = 512
+    """Java heap of each broker."""
+
+    start_timeout: Duration = duration("90s")
+    """How long a broker may take to answer before it is given up."""
+
+    def __post_init__(self) -> None:
+        if self.brokers not in (1, 3):
+            raise ConfigError(
+                f"broker.brokers is {self.brokers}", next_step="use 1, or 3 for a cluster on this machine"
+            )
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"broker.port {self.port} is no port", next_step="use 0 (any free one) to 65535")
+        if self.heap_mb < 128:
+            raise ConfigError(f"broker.heap_mb {self.heap_mb} is too small for Kafka", next_step="use 256 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSettings:
+    """One ledger topic of your own, for machines that you write yourself."""
+
+    partitions: int = 8
+    """How many partitions the ledger topic has; fixed once it is made."""
+
+    snapshot_every: int = 100_000
+    """Records between two snapshots of a partition's state."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.partitions <= 10_000:
+            raise ConfigError(f"ledger partitions {self.partitions} is out of bounds", next_step="use 1 to 10000")
+        if self.snapshot_every < 1:
+            raise ConfigError(f"snapshot_every {self.snapshot_every} is out of bounds", next_step="use 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What the command line logs; inside your own program Penstock logs through `logging` and configures nothing."""
+
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+    """The least weight that is logged."""
+
+    format: Literal["text", "json"] = "text"
+    """Lines for people, or one JSON object per line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything, as loaded from flags, environment and file."""
+
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    ledgers: Mapping[str, LedgerSettings] = field(default_factory=dict)
+    log: LogSettings = field(default_factory=LogSettings)
+    topic_prefix: str = ""
+    """Put before the name of every topic that Penstock makes."""
