@@ -1,0 +1,1 @@
+"""What people type. One module per noun, imported when it is used."""
