@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.kafka.topics import TopicSpec
+from penstock.kafka.topics import Admin, TopicSpec
+from penstock.settings import KafkaSettings
 
 SNAPSHOTS_SUFFIX = ".snapshots"
 
@@ -49,3 +50,10 @@ def for_cluster(spec: TopicSpec, *, brokers: int) -> TopicSpec:
     replication = spec.replication or min(REPLICATION, max(1, brokers))
     in_sync = IN_SYNC_MIN if replication >= REPLICATION else 1
     return replace(spec, replication=replication, config={**spec.config, "min.insync.replicas": str(in_sync)})
+
+
+def make_ledger(settings: KafkaSettings, name: str, *, partitions: int) -> None:
+    """Make the topics of a ledger where they are missing, as safe as the cluster allows."""
+    with Admin(settings) as admin:
+        brokers = len(admin.cluster().brokers)
+        admin.create(for_cluster(spec, brokers=brokers) for spec in ledger_topics(name, partitions))

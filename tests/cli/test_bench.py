@@ -1,0 +1,68 @@
+"""`penstock bench ledger --json`: one document with the figures, whatever the machine makes of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from penstock.bench.report import BenchReport, Bound, alternating, median_ratio
+from penstock.broker import Embedded
+
+
+def test_the_document_has_what_every_bench_prints(penstock_broker: Embedded) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from penstock.cli.main import main; main()",
+        "bench",
+        "ledger",
+        "--quick",
+        "--json",
+        "-q",
+    ]
+
+    done = subprocess.run(
+        [*command, "-b", penstock_broker.bootstrap], capture_output=True, text=True, timeout=200, check=False
+    )
+
+    # 5: a figure missed its bound on a busy machine. The document is whole all the same.
+    assert done.returncode in (0, 5), done.stderr
+    document = json.loads(done.stdout)
+    assert document["bench"] == "ledger"
+    assert {"readback_p50_ms", "replay_records_per_s", "append_ratio"} <= set(document["figures"])
+    assert all(value > 0 for value in document["figures"].values())
+    assert document["missed"] == [] or done.returncode == 5
+    assert {"penstock", "python", "confluent-kafka"} <= set(document["versions"])
+    assert document["machine"]["cores"] >= 1
+    print(document["figures"])
+
+
+@pytest.mark.parametrize(
+    ("bound", "figure", "is_met"),
+    [
+        (Bound("at least", 0.5), 0.5, True),
+        (Bound("at least", 0.5), 0.49, False),
+        (Bound("at most", 10), 10, True),
+        (Bound("at most", 10), 10.1, False),
+    ],
+)
+def test_a_bound_tells_whether_a_figure_meets_it(bound: Bound, figure: float, is_met: bool) -> None:
+    assert bound.is_met(figure) is is_met
+    report = BenchReport(bench="b", figures={"f": figure}, bounds={"f": bound}, runs=5)
+    assert report.missed() == ([] if is_met else ["f"])
+
+
+def test_two_measurements_take_turns_at_being_first() -> None:
+    order: list[str] = []
+
+    def measured(name: str, value: float) -> float:
+        order.append(name)
+        return value
+
+    ones, others = alternating(4, lambda: measured("a", 2.0), lambda: measured("b", 4.0), told=lambda run: None)
+
+    assert order == ["a", "b", "b", "a", "a", "b", "b", "a"]
+    assert median_ratio(ones, others) == 0.5
