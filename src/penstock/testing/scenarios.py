@@ -13,9 +13,6 @@ from penstock.crash import crash_point
 from penstock.errors import PenstockError
 from penstock.ledger import tail as tail_module
 from penstock.ledger.codec import Record
-from penstock.ledger.machine import ACCEPTED, Fold, Verdict
-from penstock.ledger.snapshot import Keeper, PartKey, Shelf, Snapshots, Whole
-from penstock.ledger.tail import ReadBack, Tail, Ticket
 from penstock.ledger.counter import (
     PARTITION,
     Counter,
@@ -25,6 +22,9 @@ from penstock.ledger.counter import (
     CounterWorker,
     TransactionalCounterWorker,
 )
+from penstock.ledger.machine import ACCEPTED, Fold, Verdict
+from penstock.ledger.snapshot import Keeper, PartKey, Shelf, Snapshots, Whole
+from penstock.ledger.tail import ReadBack, Tail, Ticket
 from penstock.testing.simulate import Faults, Host, Scenario, Simulation, Violated
 
 LEDGER = "counter"

@@ -22,8 +22,8 @@ from penstock.ledger.codec import (
     encode,
     enveloped,
 )
-from penstock.ledger.machine import LEDGER_RECORDS, ClockReset, VersionRaised
 from penstock.ledger.counter import Counter, CounterAdded, CounterFounded, CounterTaken
+from penstock.ledger.machine import LEDGER_RECORDS, ClockReset, VersionRaised
 
 CODEC: Codec[Record] = Codec((*LEDGER_RECORDS, *Counter.record_types), speaks=1)
 

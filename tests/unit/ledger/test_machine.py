@@ -8,7 +8,6 @@ import pytest
 
 from penstock.errors import InvariantBroken
 from penstock.ledger.codec import Record, encode, enveloped
-from penstock.ledger.machine import ACCEPTED, ClockReset, Fold, Judged, Kind, VersionRaised
 from penstock.ledger.counter import (
     Counter,
     CounterAdded,
@@ -17,6 +16,7 @@ from penstock.ledger.counter import (
     CounterRenewed,
     CounterTaken,
 )
+from penstock.ledger.machine import ACCEPTED, ClockReset, Fold, Judged, Kind, VersionRaised
 
 LEASE_MS = 1_000
 

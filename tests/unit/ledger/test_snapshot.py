@@ -9,10 +9,6 @@ from hypothesis import strategies as st
 
 from penstock.ledger import snapshot
 from penstock.ledger.codec import Record, encode
-from penstock.ledger.log import Entry
-from penstock.ledger.machine import ClockReset, Fold, VersionRaised
-from penstock.ledger.memory_log import MemoryBroker
-from penstock.ledger.snapshot import Keeper, PartKey, Shelf, Snapshots, cut_point, split
 from penstock.ledger.counter import (
     Counter,
     CounterAdded,
@@ -21,6 +17,10 @@ from penstock.ledger.counter import (
     CounterRenewed,
     CounterTaken,
 )
+from penstock.ledger.log import Entry
+from penstock.ledger.machine import ClockReset, Fold, VersionRaised
+from penstock.ledger.memory_log import MemoryBroker
+from penstock.ledger.snapshot import Keeper, PartKey, Shelf, Snapshots, cut_point, split
 
 EPOCHS = st.integers(-2, 40)
 

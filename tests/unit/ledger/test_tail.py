@@ -8,12 +8,12 @@ import pytest
 
 from penstock.errors import GenesisMismatch, Halted
 from penstock.ledger.codec import encode, enveloped
+from penstock.ledger.counter import Counter, CounterAdded, CounterFounded, CounterTaken
 from penstock.ledger.memory_log import MemoryBroker
 from penstock.ledger.snapshot import Snapshots
 from penstock.ledger.tail import NEVER_READ_BACK, Tail, read_to_end
 from penstock.observe import events
 from penstock.observe.events import Event, subscribed
-from penstock.ledger.counter import Counter, CounterAdded, CounterFounded, CounterTaken
 
 
 @dataclass

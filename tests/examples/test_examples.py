@@ -1,0 +1,48 @@
+"""Every example is run, as a reader would run it, and says what it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+SAID = {
+    "embedded_broker": ["Kafka 4.3.1 said: hello world"],
+    "own_ledger": [
+        "seat 0 for ann: accepted",
+        "seat 0 for bob: ignored taken by ann",
+        "seat 1 for bob: accepted",
+        "seat 7 for cem: ignored there is no such seat",
+        "both desks agree: True",
+    ],
+    "transactions": [
+        "fenced: stop this work, or call settle_and_renew, read positions again, and go on under the fresh id",
+        "goes on under: shop-worker-1-2",
+        "orders:   [b'order 1']",
+        "invoices: [b'invoice 1']",
+    ],
+}
+
+
+def test_there_is_a_check_for_every_example() -> None:
+    assert {path.parent.name for path in EXAMPLES.glob("*/main.py")} == set(SAID)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_example_runs_and_says_what_it_should(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name / "main.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == SAID[name]
+    assert done.stderr == ""
