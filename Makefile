@@ -66,6 +66,7 @@ endif
 
 # The editable install builds with hatchling and editables from the pinned list, so nothing unpinned is fetched for it.
 $(PACKAGES): requirements/all.txt pyproject.toml | $(BIN)/python
+	@echo "installing the packages of requirements/all.txt; the first time takes a minute or two"
 ifneq ($(UV),)
 	"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/all.txt
 	"$(UV)" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
@@ -77,7 +78,7 @@ endif
 	@touch $@
 
 $(JARS): $(PACKAGES) src/penstock/broker/kafka.jars
-	$(BIN)/python -c 'from penstock.broker.kit import prepare; prepare()'
+	$(BIN)/penstock broker fetch
 	@touch $@
 
 # Pins every extra set again, each agreeing with all.txt; needs uv. Old pins are kept where they still fit:

@@ -64,6 +64,17 @@ def start(*, foreground: bool, as_json: bool, quiet: bool) -> None:
 
 
 @command.command()
+@quiet_option
+def fetch(*, quiet: bool) -> None:
+    """Get everything that a broker needs (Java, jars), so that later starts need no network."""
+    from penstock.broker.kit import prepare
+
+    with progress_shown(quiet=quiet) as progress:
+        kit = prepare(progress=progress)
+    say(f"Apache Kafka {kit.release.version} is ready to start, on Java {kit.java.version}", quiet=quiet)
+
+
+@command.command()
 @_data_option
 @json_option
 @quiet_option

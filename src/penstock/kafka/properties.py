@@ -34,7 +34,15 @@ class Repeats(logging.Filter):
         return True
 
 
+class OnlyStarting(logging.Filter):
+    """Drops what the client says while a broker that has just started loads its coordinators: it waits, and so do we."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "Coordinator load in progress: retrying" not in record.getMessage()
+
+
 CLIENT_LOG = logging.getLogger("penstock.kafka.client")
+CLIENT_LOG.addFilter(OnlyStarting())
 CLIENT_LOG.addFilter(Repeats())
 # Without this, `logging` would print warnings on stderr where the application has configured nothing.
 CLIENT_LOG.addHandler(logging.NullHandler())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -35,7 +35,7 @@ class Writer:
         self,
         settings: KafkaSettings,
         *,
-        linger_ms: float = 0.5,
+        linger_ms: float = 2,
         on_failure: Callable[[Failed], None] | None = None,
     ) -> None:
         self._timeout_s = settings.request_timeout.seconds
@@ -58,6 +58,7 @@ class Writer:
         )
         config["on_delivery"] = self._delivered
         self._client: Any = connect(confluent_kafka.Producer, config, self._watch)
+        self._produce: Callable[..., None] = self._client.produce
 
     @property
     def failures(self) -> int:
@@ -78,9 +79,22 @@ class Writer:
         Raises UsageError for one that is too large, NotFound for a partition that the topic does not have,
         TransientError when the queue stays full.
         """
-        client = self._open_client()
         try:
-            enqueue(client, topic, partition, value, key, headers, timeout_s=self._timeout_s)
+            if headers is None:
+                # The usual case, without a detour: this call is what an append costs.
+                self._produce(topic, value, key, partition)
+            else:
+                self._produce(topic, value, key, partition, headers=list(headers))
+        except BufferError:
+            self._send_when_room(topic, partition, value, key, headers)
+        except KafkaException as failure:
+            raise self._translated(failure, appending(topic, partition, value)) from failure
+
+    def _send_when_room(
+        self, topic: str, partition: int, value: bytes | None, key: bytes | None, headers: Headers | None
+    ) -> None:
+        try:
+            enqueue(self._open_client(), topic, partition, value, key, headers, timeout_s=self._timeout_s)
         except KafkaException as failure:
             raise self._translated(failure, appending(topic, partition, value)) from failure
 
@@ -112,6 +126,7 @@ class Writer:
             return left
         finally:
             self._client = None
+            self._produce = self._closed
 
     def __enter__(self) -> Self:
         return self
@@ -121,8 +136,11 @@ class Writer:
 
     def _open_client(self) -> Any:
         if self._client is None:
-            raise UsageError("this Writer is closed", next_step="make a new one")
+            self._closed()
         return self._client
+
+    def _closed(self, *_: object, **__: object) -> NoReturn:
+        raise UsageError("this Writer is closed", next_step="make a new one")
 
     def _delivered(self, error: KafkaError | None, record: Any) -> None:
         if error is None:

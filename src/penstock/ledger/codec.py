@@ -70,8 +70,9 @@ _crc32 = zlib.crc32
 _CRC_OF_VERSION = tuple(zlib.crc32(bytes((version,))) for version in range(256))
 
 
-def encode(record: Record, *, version: int = 1) -> bytes:
-    return enveloped(_encode(record), version=version)
+def encode(record: Record, version: int = 1) -> bytes:
+    body = _encode(record)
+    return _pack_header(MAGIC, version, _crc32(body, _CRC_OF_VERSION[version])) + body
 
 
 def enveloped(body: bytes, *, version: int = 1) -> bytes:
