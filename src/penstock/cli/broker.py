@@ -64,14 +64,18 @@ def start(*, foreground: bool, as_json: bool, quiet: bool) -> None:
 
 
 @command.command()
+@json_option
 @quiet_option
-def fetch(*, quiet: bool) -> None:
+def fetch(*, as_json: bool, quiet: bool) -> None:
     """Get everything that a broker needs (Java, jars), so that later starts need no network."""
     from penstock.broker.kit import prepare
 
     with progress_shown(quiet=quiet) as progress:
         kit = prepare(progress=progress)
-    say(f"Apache Kafka {kit.release.version} is ready to start, on Java {kit.java.version}", quiet=quiet)
+    if as_json:
+        print_json({"kafka": kit.release.version, "java": str(kit.java.version), "jars": len(kit.release.jars)})
+    else:
+        say(f"Apache Kafka {kit.release.version} is ready to start, on Java {kit.java.version}", quiet=quiet)
 
 
 @command.command()

@@ -35,7 +35,7 @@ class Repeats(logging.Filter):
 
 
 class OnlyStarting(logging.Filter):
-    """Drops what the client says while a broker that has just started loads its coordinators: it waits, and so do we."""
+    """Drops what the client says while a new broker loads its coordinators: it waits, and so do we."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "Coordinator load in progress: retrying" not in record.getMessage()
