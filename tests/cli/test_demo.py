@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -59,21 +60,27 @@ def test_a_wrong_count_is_told_and_exits_5(monkeypatch: pytest.MonkeyPatch, caps
     assert "facts count twice" in capsys.readouterr().err
 
 
+@contextmanager
+def started_demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A demo that has told its story and stays; gone at the end, whatever happens."""
+    with subprocess.Popen(
+        [*PENSTOCK, "demo"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        try:
+            assert demo.stdout is not None
+            assert any("Ctrl-C stops all" in line for line in demo.stdout)
+            yield demo
+        finally:
+            demo.kill()
+
+
 def test_ctrl_c_stops_all(tmp_path: Path) -> None:
-    demo = subprocess.Popen(
-        [*PENSTOCK, "demo"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert demo.stdout is not None
-    said = []
-    for line in demo.stdout:
-        said.append(line)
-        if "Ctrl-C stops all" in line:
-            break
-    children = psutil.Process(demo.pid).children(recursive=True)
-    assert any("java" in child.name() for child in children)
+    with started_demo(tmp_path) as demo:
+        children = psutil.Process(demo.pid).children(recursive=True)
+        assert any("java" in child.name() for child in children)
 
-    demo.send_signal(signal.SIGINT)
-    _, errors = demo.communicate(timeout=60)
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=60)
 
-    assert demo.returncode == 0, (said, errors)
+        assert demo.returncode == 0, errors
     until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from penstock.errors import TransientError
 from penstock.ledger.codec import Record, encode
-from penstock.ledger.kafka_log import KafkaLog
+from penstock.ledger.kafka_log import open_ledger
 from penstock.ledger.log import Log
 from penstock.ledger.machine import ClockReset, VersionRaised
 from penstock.settings import Settings
@@ -27,11 +27,12 @@ def raise_version(settings: Settings, ledger: str, *, version: int, by: str) -> 
 
 
 def _append_everywhere(settings: Settings, ledger: str, record: Record) -> None:
-    log = KafkaLog(settings.kafka, ledger)
+    log, snapshots = open_ledger(settings.kafka, ledger)  # refuses a topic that is no ledger
     try:
         append_and_read_back(log, range(log.partition_count()), record)
     finally:
         log.close()
+        snapshots.close()
 
 
 def append_and_read_back(log: Log, partitions: Iterable[int], record: Record) -> None:
