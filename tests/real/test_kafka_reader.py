@@ -162,6 +162,15 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed_also_after_a_seek(
     assert offsets_of(read_until(reader, lambda records: len(records) >= 3)) == [2, 3, 4]
 
 
+def test_a_pause_ends_with_its_assignment(settings: KafkaSettings, partition: TopicPartition, reader: Reader) -> None:
+    append(settings, partition, *numbered(3))
+    reader.assign({partition: 0})
+    reader.pause([partition])
+    reader.assign({partition: 0})
+
+    assert offsets_of(read_until(reader, lambda records: len(records) >= 3)) == [0, 1, 2]
+
+
 def test_a_position_that_was_cut_away_is_told_and_the_reader_goes_on_after_a_seek(
     admin: Admin, settings: KafkaSettings, partition: TopicPartition, reader: Reader
 ) -> None:

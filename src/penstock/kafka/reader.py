@@ -93,6 +93,8 @@ class Reader:
             client = self._open_client()
             self._check_known(positions)
             self._from, self._ends, self._trouble = dict(positions), {}, None
+            # The client remembers a pause beyond the assignment.
+            client.resume([_client_partition(each) for each in self._paused])
             self._paused.clear()
             client.unassign()
             client.assign([_client_partition(each, offset) for each, offset in positions.items()])

@@ -101,6 +101,7 @@ class Admin:
         config = properties(settings, preferred={}, fixed={})
         self._readers: dict[str, Reader] = {}
         self._readers_lock = threading.Lock()
+        self._led_topics: set[str] = set()
         self._client: Any = connect(AdminClient, config, self._watch)
 
     def cluster(self) -> ClusterInfo:
@@ -182,11 +183,18 @@ class Admin:
         wanted = list(partitions)
         if not wanted:
             return {}
+        self._learn_leaders({each.topic for each in wanted})
         # An end that is asked for first is never beyond one that is asked for later, so start <= stable_end <= end.
         starts = self._offsets(wanted, OffsetSpec.earliest(), committed=False)
         stable_ends = self._offsets(wanted, OffsetSpec.latest(), committed=True)
         ends = self._offsets(wanted, OffsetSpec.latest(), committed=False)
         return {each: Bounds(starts[each], stable_ends[each], ends[each]) for each in wanted}
+
+    def _learn_leaders(self, topics: set[str]) -> None:
+        """The client's first question about a topic is often lost while it connects, and repeated after 3 s only."""
+        for topic in topics - self._led_topics:
+            self._open_client().list_topics(topic, timeout=self._timeout_s)
+            self._led_topics.add(topic)
 
     def cut(self, partition: TopicPartition, before: int) -> int:
         """Delete the records below `before`; returns the log's new start. It never moves back."""
