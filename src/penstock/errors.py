@@ -7,6 +7,7 @@ PenstockError
 ├── TransientError          the world misbehaved; the same call may work later (retriable = True)
 │   └── BrokerUnavailable   no broker answered
 ├── Refused                 going on could lose or double something; an operator has to decide
+│   ├── NotAcquired         a lock or claim that belongs to somebody else was not to be had in time
 │   ├── Halted              a ledger partition is at a record that this version must not pass
 │   ├── GenesisMismatch     a ledger was founded for other values than ours
 │   ├── BrokerRunning       an embedded broker already runs on this data
@@ -63,6 +64,10 @@ class BrokerUnavailable(TransientError):
 
 class Refused(PenstockError):
     exit_code = 6
+
+
+class NotAcquired(Refused):
+    """Somebody else holds it; waiting longer may help."""
 
 
 class Halted(Refused):

@@ -14,7 +14,7 @@ Order of judgement for each entry:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -39,6 +39,8 @@ class Verdict:
 
     kind: Kind
     reason: str = ""
+    parts: tuple[Verdict, ...] = ()
+    """One for each part of a record that has several."""
 
     @property
     def is_accepted(self) -> bool:
@@ -51,6 +53,15 @@ UNCHANGED = Verdict(Kind.UNCHANGED)
 
 def ignored(reason: str) -> Verdict:
     return Verdict(Kind.IGNORED, reason)
+
+
+def together(parts: Iterable[Verdict]) -> Verdict:
+    """The verdict on a record whose parts are judged one by one."""
+    judged = tuple(parts)
+    kinds = {verdict.kind for verdict in judged}
+    if len(kinds) == 1:
+        return Verdict(judged[0].kind, judged[0].reason, judged)
+    return Verdict(Kind.PARTIAL if kinds else Kind.IGNORED, "" if kinds else "it has no parts", judged)
 
 
 BEFORE_GENESIS = ignored("before the genesis")
@@ -196,6 +207,10 @@ class Fold(Generic[M]):
         self.clock_ms = time_ms
         self.machine.reset_clock(time_ms)
         return ACCEPTED
+
+    def found(self, genesis: Genesis) -> None:
+        """Begin as if this genesis stood before the log: for tools that replay a part of one."""
+        self._found(genesis, -1)
 
     def _found(self, genesis: Genesis, offset: int) -> Verdict:
         if self.genesis is not None:

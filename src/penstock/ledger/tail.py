@@ -99,7 +99,7 @@ class Tail(Generic[M]):
         self.instance = instance
         self._snapshots, self._machine, self._now_ms, self._fresh_ms = snapshots, machine, monotonic_ms, fresh_ms
         self._keeper = Keeper(log, snapshots, writer=instance, every=snapshot_every)
-        self._witness = witness
+        self.witness = witness
         self._followed: dict[int, _Followed[M]] = {}
         self._key_prefix = instance.encode() + b"#"
         self._appended_count = 0
@@ -245,8 +245,8 @@ class Tail(Generic[M]):
                     ledger=self.log.name, partition=entry.partition, offset=entry.offset, reason=judged.verdict.reason
                 )
             )
-        if self._witness is not None:
-            self._witness(entry, judged)
+        if self.witness is not None:
+            self.witness(entry, judged)
 
     def _own(self, entry: Entry, judged: Judged, followed: _Followed[M]) -> ReadBack:
         followed.read_back_ms = self._now_ms()
