@@ -6,17 +6,21 @@ Submodules are imported when they are first named, so that `import penstock` sta
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock import broker, errors, kafka, ledger
+    from penstock import broker, claims, errors, kafka, ledger
+    from penstock.app import App, lock
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "broker", "errors", "kafka", "ledger"]
+__all__ = ["App", "__version__", "broker", "claims", "errors", "kafka", "ledger", "lock"]
+
+_FROM = {"App": "penstock.app", "lock": "penstock.app"}
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
+    if name in _FROM:
+        return getattr(importlib.import_module(_FROM[name]), name)
     if name in __all__:
         return importlib.import_module(f"penstock.{name}")
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")

@@ -127,6 +127,27 @@ class TransactionalIdChanged(Event):
     new: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLost(Event):
+    """A slot passed on to somebody else while we held it."""
+
+    level: ClassVar[str] = "warning"
+    slot: str
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataLost(Event):
+    """Records were deleted before anybody had read them: from `start` up to, not including, `end`."""
+
+    level: ClassVar[str] = "error"
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
 Listener = Callable[[Event], None]
 
 _listeners: list[Listener] = []

@@ -94,6 +94,7 @@ class Faults:
 
     crashes: bool = True
     restart_ms: int = 300
+    """How long the dead stay dead; 0 is for ever."""
     pause_ms: int = 0
     delay_ms: int = 0
     duplicates: bool = False
@@ -267,9 +268,10 @@ class Simulation:
 
     def _bury(self, host: Host) -> None:
         host.is_alive = False
-        self.schedule(
-            self.faults.restart_ms, f"{host.name} restarts", lambda: self._start(host.name, host.incarnation + 1)
-        )
+        if self.faults.restart_ms:
+            self.schedule(
+                self.faults.restart_ms, f"{host.name} restarts", lambda: self._start(host.name, host.incarnation + 1)
+            )
 
     def at_crash_point(self, name: str) -> None:
         """Die here, or sleep for longer than any lease while the rest of the world goes on."""

@@ -1,0 +1,127 @@
+"""A member that drives itself: one thread owns it, and everybody else talks to that thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from penstock.claims.member import Listener, Member
+from penstock.claims.placement import check_partitions, coordination_topic, genesis, partition_of
+from penstock.claims.records import Slot
+from penstock.claims.state import Claims
+from penstock.errors import PenstockError, TransientError
+from penstock.ledger.kafka_log import open_ledger
+from penstock.ledger.tail import Tail, monotonic_ms
+from penstock.ledger.topics import make_ledger
+from penstock.settings import Settings
+
+_STEP_MS = 20
+_BACK_OFF_S = 0.2
+
+log = logging.getLogger("penstock.claims")
+
+
+def opened_tail(settings: Settings, instance: str) -> Tail[Claims]:
+    """The coordination ledger, made if it is missing.
+
+    Raises Refused if its topics could not keep the promises, or are partitioned otherwise than our settings say.
+    """
+    topic = coordination_topic(settings)
+    make_ledger(settings.kafka, topic, partitions=settings.claims.partitions)
+    ledger, snapshots = open_ledger(settings.kafka, topic)
+    check_partitions(topic, ledger.partition_count(), settings.claims)
+    return Tail(
+        ledger,
+        snapshots,
+        machine=Claims,
+        instance=instance,
+        monotonic_ms=monotonic_ms,
+        fresh_ms=int(settings.claims.heartbeat) // 2,
+        snapshot_every=settings.claims.snapshot_every,
+    )
+
+
+class RunningMember:
+    """A member in a thread of its own, from `start` to `stop`."""
+
+    def __init__(
+        self, settings: Settings, *, client: str, listener: Listener, on_step: Callable[[Member], None] | None = None
+    ) -> None:
+        """`on_step` is called after every step, in the member's thread: the place to look at it."""
+        self.failure: PenstockError | None = None
+        self._settings, self._client, self._listener, self._on_step = settings, client, listener, on_step
+        self._wanted: frozenset[Slot] = frozenset()
+        self._wish = threading.Event()
+        self._stopping = threading.Event()
+        self._stop_within_s = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"penstock-member-{client}", daemon=True)
+
+    def start(self, slots: Iterable[Slot]) -> None:
+        self.want(slots)
+        self._thread.start()
+
+    def want(self, slots: Iterable[Slot]) -> None:
+        self._wanted = frozenset(slots)
+        self._wish.set()
+
+    def stop(self, *, within_s: float) -> None:
+        """Give everything back, so that the next member can begin at once; after `within_s` go all the same."""
+        self._stop_within_s = within_s
+        self._stopping.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(within_s + 10)
+
+    def _run(self) -> None:
+        try:
+            tail = opened_tail(self._settings, uuid.uuid4().hex[:12])
+        except PenstockError as failure:
+            self._fail(failure)
+            return
+        try:
+            self._drive(tail)
+        except PenstockError as failure:
+            self._fail(failure)
+        finally:
+            tail.close()
+
+    def _drive(self, tail: Tail[Claims]) -> None:
+        member = Member(
+            tail,
+            founded=genesis(self._settings.claims),
+            client=self._client,
+            place=partition_of,
+            monotonic_ms=monotonic_ms,
+            listener=self._listener,
+        )
+        while not self._stopping.is_set():
+            if self._wish.is_set():
+                self._wish.clear()
+                member.want(self._wanted)
+            self._step(member)
+        member.want(())
+        deadline = time.monotonic() + self._stop_within_s
+        while member.held and time.monotonic() < deadline:
+            self._step(member)
+
+    def _step(self, member: Member) -> None:
+        try:
+            member.step(_STEP_MS)
+        except TransientError as trouble:
+            # The broker is away. Our own clock ends what we hold; when it is back, the log says what is left.
+            log.warning("coordination is out of reach: %s", trouble)
+            time.sleep(_BACK_OFF_S)
+        if self._on_step is not None:
+            self._on_step(member)
+
+    def _fail(self, failure: PenstockError) -> None:
+        self.failure = failure
+        log.error("coordination stopped: %s", failure)
+
+
+def with_claims_topic(settings: Settings, topic: str) -> Settings:
+    """The same settings on another coordination topic."""
+    return replace(settings, claims=replace(settings.claims, topic=topic))
