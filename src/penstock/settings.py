@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.errors import ConfigError
-from penstock.values import Duration, duration
+from penstock.values import Duration, checked_name, duration
 
 MASK = "********"
 
@@ -114,6 +114,39 @@ class LedgerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsSettings:
+    """Coordination: all members of all groups that share one coordination ledger must agree on these."""
+
+    topic: str = "penstock.claims"
+    """The coordination ledger; `topic_prefix` goes before it."""
+
+    partitions: int = 8
+    """How many partitions the coordination ledger has; where a slot lives depends on it, so it is fixed once made."""
+
+    heartbeat: Duration = duration("2s")
+    """The unit of time (HB): members send three heartbeats in it, and an owner expires after two of it in silence."""
+
+    window: int = 100_000
+    """How many offsets claimed ranges of a partition may run ahead of its position."""
+
+    delivery_limit: int = 5
+    """How often a message of a shared partition may be charged with a failure before it is buried."""
+
+    snapshot_every: int = 100_000
+    """Records between two snapshots of a coordination partition."""
+
+    def __post_init__(self) -> None:
+        checked_name("claims topic", self.topic)
+        if not 1 <= self.partitions <= 10_000:
+            raise ConfigError(f"claims partitions {self.partitions} is out of bounds", next_step="use 1 to 10000")
+        if not 100 <= self.heartbeat <= 3_600_000:
+            raise ConfigError(f"claims heartbeat {self.heartbeat} is out of bounds", next_step='use "100ms" to "1h"')
+        for name in ("window", "delivery_limit", "snapshot_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"claims {name} {getattr(self, name)} is out of bounds", next_step="use 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """What the command line logs; inside your own program Penstock logs through `logging` and configures nothing."""
 
@@ -131,6 +164,7 @@ class Settings:
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     ledgers: Mapping[str, LedgerSettings] = field(default_factory=dict)
+    claims: ClaimsSettings = field(default_factory=ClaimsSettings)
     log: LogSettings = field(default_factory=LogSettings)
     topic_prefix: str = ""
     """Put before the name of every topic that Penstock makes."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from penstock.errors import UsageError
 from penstock.kafka.topics import Admin, TopicInfo, TopicSpec
 from penstock.ledger.topics import REPLICATION, for_cluster, ledger_topics
 from penstock.settings import Settings
@@ -23,12 +24,22 @@ def needed(settings: Settings) -> tuple[TopicSpec, ...]:
     """
     if settings.topic_prefix:
         checked_name("topic prefix", settings.topic_prefix)
-    specs = (
-        spec
-        for name, ledger in settings.ledgers.items()
-        for spec in ledger_topics(checked_name("ledger", name), ledger.partitions)
-    )
+    specs = (spec for name, partitions in ledgers(settings).items() for spec in ledger_topics(name, partitions))
     return tuple(replace(spec, name=settings.topic_prefix + spec.name) for spec in specs)
+
+
+def ledgers(settings: Settings) -> dict[str, int]:
+    """Every ledger with its number of partitions: one's own, then coordination, which all that is shared stands on.
+
+    Raises UsageError for a name that Kafka would not take, and for one's own that is called like the coordination.
+    """
+    own = {checked_name("ledger", name): ledger.partitions for name, ledger in settings.ledgers.items()}
+    if settings.claims.topic in own:
+        raise UsageError(
+            f"ledger {settings.claims.topic} would be the coordination ledger too",
+            next_step="give one of them another name, in [ledgers] or as [claims] topic",
+        )
+    return {**own, settings.claims.topic: settings.claims.partitions}
 
 
 class Difference(NamedTuple):

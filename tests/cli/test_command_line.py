@@ -55,7 +55,7 @@ def test_help_comes_in_under_300_ms(penstock: Run) -> None:
 def test_help_names_every_command_and_the_exit_codes(penstock: Run) -> None:
     text = penstock("--help").stdout
 
-    assert all(name in text for name in ("broker", "config", "demo", "doctor", "topics", "bench", "upgrade"))
+    assert all(name in text for name in ("broker", "claims", "config", "demo", "doctor", "topics", "bench", "upgrade"))
     assert "4 broker unreachable, 5 check not met, 6 refused" in " ".join(text.split())
 
 
@@ -191,7 +191,12 @@ def test_topics_plan_json_is_a_contract(penstock: Run, tmp_path: Path) -> None:
 
     topics = json.loads(penstock("topics", "plan", "--prefix", "eu.", "-b", NOBODY, "--json").stdout)["topics"]
 
-    assert [topic["name"] for topic in topics] == ["eu.orders", "eu.orders.snapshots"]
+    assert [topic["name"] for topic in topics] == [
+        "eu.orders",
+        "eu.orders.snapshots",
+        "eu.penstock.claims",
+        "eu.penstock.claims.snapshots",
+    ]
     assert {tuple(sorted(topic)) for topic in topics} == {
         ("command", "config", "name", "partitions", "reason", "replication")
     }
@@ -204,7 +209,7 @@ def test_topics_plan_prints_commands_for_those_who_make_topics(penstock: Run, tm
 
     lines = penstock("topics", "plan", "--format", "commands").stdout.splitlines()
 
-    assert len(lines) == 2
+    assert len(lines) == 4
     assert all(line.startswith("kafka-topics.sh --bootstrap-server ") for line in lines)
 
 

@@ -19,6 +19,20 @@ SAID = {
         "seat 7 for cem: ignored there is no such seat",
         "both desks agree: True",
     ],
+    "shared_consumption": ["1000 orders sent, 1000 worked on, by 2 members"],
+    "at_most_once": [
+        "first prints a",
+        "first prints b",
+        "second prints c",
+        "second prints d",
+        "second prints e",
+    ],
+    "lock": [
+        "written: first report",
+        "written: second report",
+        "refused: a zombie's report",
+        "run under a token: True",
+    ],
     "transactions": [
         "fenced: stop this work, or call settle_and_renew, read positions again, and go on under the fresh id",
         "goes on under: shop-worker-1-2",

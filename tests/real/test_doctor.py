@@ -75,9 +75,12 @@ def test_missing_topics_are_red_until_they_are_made(place: Place) -> None:
     assert [sentence.split()[:3] for sentence in fixed] == [
         ["made", "topic", place.ledger],
         ["made", "topic", f"{place.ledger}.snapshots"],
+        ["made", "topic", f"{place.prefix}penstock.claims"],
+        ["made", "topic", f"{place.prefix}penstock.claims.snapshots"],
     ]
     assert (statuses["broker"], statuses["brokers"]) == ("green", "yellow")
     assert (statuses["topic: orders"], statuses["clock: orders"]) == ("green", "green")
+    assert (statuses["topic: penstock.claims"], statuses["clock: penstock.claims"]) == ("green", "green")
 
     code, _, fixed = place.doctor("--fix")
     assert (code, fixed) == (0, [])
@@ -114,7 +117,7 @@ def test_apply_makes_the_topics_once_and_then_changes_nothing(place: Place, admi
         assert code == 0
         actions.append([topic["action"] for topic in document["topics"]])
 
-    assert actions == [["created", "created"], ["unchanged", "unchanged"]]
+    assert actions == [["created"] * 4, ["unchanged"] * 4]
     assert admin.describe([place.ledger])[place.ledger].partitions == 2
 
 
@@ -138,10 +141,27 @@ def test_another_number_of_partitions_is_refused_and_nothing_is_touched(place: P
     code, document = place.penstock("topics", "apply")
 
     assert (code, document["applied"]) == (6, False)
-    assert {topic["action"] for topic in document["topics"]} == {"refused"}
+    actions = {topic["name"].removeprefix(place.prefix): topic["action"] for topic in document["topics"]}
+    assert (actions["orders"], actions["orders.snapshots"]) == ("refused", "refused")
+    assert actions["penstock.claims"] == "unchanged"
     assert "set partitions = 2" in document["topics"][0]["next"]
     assert admin.describe([place.ledger])[place.ledger].config["retention.ms"] == "1000000"
     assert place.doctor()[0] == 5
+
+
+def test_a_coordination_topic_with_other_partitions_or_settings_is_found(place: Place, admin: Admin) -> None:
+    topic = f"{place.prefix}penstock.claims"
+    place.penstock("topics", "apply")
+    admin.grow(topic, 9)
+    admin.alter(f"{topic}.snapshots", {"cleanup.policy": "delete"})
+
+    code, document = place.penstock("doctor")
+
+    found = {one["name"].replace(place.prefix, ""): one for one in document["findings"]}
+    assert code == 5
+    assert "has 9 partitions, the configuration says 8" in found["topic: penstock.claims"]["what"]
+    assert "set partitions = 9" in found["topic: penstock.claims"]["mend"]
+    assert "cleanup.policy is delete" in found["topic: penstock.claims.snapshots"]["what"]
 
 
 def test_a_log_clock_in_the_future_is_found_and_reset(place: Place, admin: Admin) -> None:
@@ -160,18 +180,28 @@ def test_a_log_clock_in_the_future_is_found_and_reset(place: Place, admin: Admin
 def append_in_the_future(topic: str, bootstrap: str, admin: Admin, *, ahead_s: int) -> None:
     """What a broker with a wrong clock leaves behind: one record from the future, then one from now."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    failures = []
-    for timestamp_type, at_s in (("CreateTime", time.time() + ahead_s), ("LogAppendTime", time.time())):
-        admin.alter(topic, {"message.timestamp.type": timestamp_type})
+
+    def time_type_of_junk(at_s: float) -> int:
+        delivered = []
         producer.produce(
             topic,
             b"junk",
             partition=1,
             timestamp=int(at_s * 1_000),
-            on_delivery=lambda failure, _: failures.append(failure),
+            on_delivery=lambda failure, message: delivered.append((failure, message)),
         )
         assert producer.flush(30) == 0
-    assert failures == [None, None]
+        [(failure, message)] = delivered
+        assert failure is None
+        return int(message.timestamp()[0])
+
+    for setting, time_type, at_s in (
+        ("CreateTime", confluent_kafka.TIMESTAMP_CREATE_TIME, time.time() + ahead_s),
+        ("LogAppendTime", confluent_kafka.TIMESTAMP_LOG_APPEND_TIME, time.time()),
+    ):
+        admin.alter(topic, {"message.timestamp.type": setting})
+        # The broker takes a setting over a moment after it has said yes.
+        wait_until(lambda at_s=at_s, time_type=time_type: time_type_of_junk(at_s) == time_type)
 
 
 def test_three_brokers_are_asked_for_three_copies_and_a_lost_one_is_told(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.broker import progress_shown
+from penstock.cli.demo_claims import claims
 from penstock.cli.output import json_option, print_json, quiet_option
 from penstock.errors import CheckFailed, TransientError
 
@@ -53,7 +54,7 @@ def command(*, once: bool, as_json: bool, quiet: bool) -> None:
     """Tell the whole story on an embedded broker.
 
     Starts an Apache Kafka of its own on a free port, appends facts to a ledger, kills the broker in the middle, and
-    shows that nothing was lost or doubled. Leaves nothing behind.
+    shows that nothing was lost or doubled; then two members share a topic, and one is killed. Leaves nothing behind.
     """
     from penstock.broker import Embedded
     from penstock.settings import KafkaSettings
@@ -65,6 +66,7 @@ def command(*, once: bool, as_json: bool, quiet: bool) -> None:
         story.tell("broker", f"Apache Kafka {kafka.version} on {kafka.bootstrap}", time.monotonic() - began)
         story.figures["broker"] = {"version": kafka.version, "ready_s": round(time.monotonic() - began, 2)}
         _ledger(story, kafka, settings)
+        claims(story, settings)
         if as_json:
             print_json({"figures": story.figures, "broken": story.broken})
         _end(story, kafka, stay=not (once or as_json))

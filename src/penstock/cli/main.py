@@ -17,9 +17,11 @@ from penstock.errors import PenstockError, UsageError
 _SUBCOMMANDS = {
     "bench": ("penstock.cli.bench", "Measure Penstock side by side with the bare client."),
     "broker": ("penstock.cli.broker", "Start, stop and look at the embedded Apache Kafka."),
+    "claims": ("penstock.cli.claims", "Who owns what, and why; pause, resume and reset a group."),
     "config": ("penstock.cli.config", "Show every setting and where it came from."),
     "demo": ("penstock.cli.demo", "Tell the whole story on an embedded broker."),
     "doctor": ("penstock.cli.doctor", "Check this machine, the broker and the topics."),
+    "lock": ("penstock.cli.lock", "Run a command while holding a named lock."),
     "topics": ("penstock.cli.topics", "Plan and make the topics that Penstock needs."),
     "upgrade": ("penstock.cli.upgrade", "Switch a newer ledger protocol on."),
 }

@@ -7,16 +7,13 @@ from contextlib import closing
 import click
 
 from penstock.cli.options import kafka_options, setting_option
-from penstock.cli.output import json_option, print_json, print_table, say
+from penstock.cli.output import json_option, print_json, print_table
 from penstock.errors import Refused, UsageError
 from penstock.kafka.topics import TopicSpec
 from penstock.ledger.topics import REPLICATION, for_cluster
 from penstock.settings import Settings
 from penstock.topics import Step, carry_out, create_command, needed, steps
 
-_NOTHING_NEEDED = (
-    "nothing that is configured needs a topic; name a ledger in penstock.toml: [ledgers.NAME] partitions = 8"
-)
 _DONE = {"create": "created", "alter": "altered", "none": "unchanged", "refuse": "refused"}
 
 
@@ -46,8 +43,6 @@ def plan(settings: Settings, *, layout: str, as_json: bool) -> None:
     specs = [for_cluster(spec, brokers=_brokers_expected(settings)) for spec in needed(settings)]
     if as_json:
         print_json({"topics": [_document(spec) for spec in specs]})
-    elif not specs:
-        say(_NOTHING_NEEDED)
     elif layout == "commands":
         click.echo("\n".join(map(create_command, specs)))
     else:
@@ -91,8 +86,6 @@ def _brokers_expected(settings: Settings) -> int:
 def _report(todo: tuple[Step, ...], *, as_json: bool, is_applied: bool) -> None:
     if as_json:
         print_json({"applied": is_applied, "topics": [_step_document(step) for step in todo]})
-    elif not todo:
-        say(_NOTHING_NEEDED)
     else:
         print_table(["topic", "done" if is_applied else "would be", "what"], [_step_row(step) for step in todo])
 

@@ -8,8 +8,9 @@ import click
 
 from penstock.cli.options import kafka_options
 from penstock.cli.output import json_option, print_json, say
-from penstock.errors import Refused, UsageError
+from penstock.errors import Refused
 from penstock.settings import Settings
+from penstock.topics import ledgers as all_ledgers
 
 PROTOCOL_VERSION = 1
 """The newest ledger protocol that this Penstock speaks."""
@@ -29,9 +30,7 @@ def command(settings: Settings, *, ledgers: tuple[str, ...], version: int, yes: 
     Roll the new Penstock out first, then run this. Processes that do not speak the version stop at this point of the
     log, so nothing is misread; there is no way back.
     """
-    names = ledgers or tuple(settings.topic_prefix + name for name in settings.ledgers)
-    if not names:
-        raise UsageError("no ledger is configured", next_step="name one: `penstock upgrade LEDGER`")
+    names = ledgers or tuple(settings.topic_prefix + name for name in all_ledgers(settings))
     if version > PROTOCOL_VERSION:
         raise Refused(
             f"this Penstock speaks protocol version {PROTOCOL_VERSION}, not {version}",

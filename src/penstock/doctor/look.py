@@ -17,18 +17,19 @@ from penstock.broker.places import cache_folder
 from penstock.broker.running import default_data, running_on
 from penstock.doctor.clocks import log_clock
 from penstock.doctor.findings import Disk, LedgerClock, Seen, furthest
-from penstock.errors import PenstockError, TransientError
+from penstock.errors import NotFound, PenstockError, TransientError
 from penstock.kafka.topics import Admin, TopicInfo
 from penstock.ledger.kafka_log import KafkaLog
 from penstock.ledger.snapshot import Snapshots
 from penstock.ledger.topics import SNAPSHOTS_SUFFIX
 from penstock.settings import KafkaSettings, Settings
-from penstock.topics import needed
+from penstock.topics import ledgers, needed
 from penstock.values import duration
 
 # Whoever asks a doctor does not want to wait as long as a service may.
 ANSWER_TIMEOUT = duration("10s")
-READ_TIMEOUT = duration("3s")
+# The first question of a fresh client may be lost while it connects, and is asked again after 3 s.
+READ_TIMEOUT = duration("5s")
 LEDGERS_TIMEOUT_S = 20
 TOO_LONG = f"it is too long to be read in {LEDGERS_TIMEOUT_S} s"
 AGAIN_AFTER_S = 0.2
@@ -109,7 +110,7 @@ def _asked(settings: Settings, kafka: KafkaSettings) -> dict[str, Any]:
 
 def _clocks(settings: Settings, kafka: KafkaSettings, topics: Mapping[str, TopicInfo]) -> Iterable[LedgerClock]:
     deadline = time.monotonic() + LEDGERS_TIMEOUT_S
-    for ledger in settings.ledgers:
+    for ledger in ledgers(settings):
         topic = settings.topic_prefix + ledger
         if topic in topics and topic + SNAPSHOTS_SUFFIX in topics:
             yield furthest(_clocks_of(replace(kafka, request_timeout=READ_TIMEOUT), ledger, topics[topic], deadline))
@@ -122,7 +123,7 @@ def _clocks_of(kafka: KafkaSettings, ledger: str, topic: TopicInfo, deadline: fl
         for partition in range(topic.partitions):
             try:
                 clock_ms, is_whole = log_clock(log, snapshots, partition, is_time_up=lambda: _is_past(deadline))
-            except TransientError as problem:
+            except (TransientError, NotFound) as problem:  # its snapshots may have fewer partitions
                 yield LedgerClock(ledger, partition, 0, problem.what)
                 return
             yield LedgerClock(ledger, partition, clock_ms, "" if is_whole else TOO_LONG)

@@ -69,7 +69,7 @@ def test_every_shown_setting_can_be_set_by_its_own_name_in_the_environment(tmp_p
             "ledgers.orders.partition is no",
             "did you mean ledgers.orders.partitions?",
         ),
-        ("nothing_like_it_at_all = 1", "nothing_like_it_at_all is no setting", "known here: broker, kafka"),
+        ("nothing_like_it_at_all = 1", "nothing_like_it_at_all is no setting", "known here: broker, claims, kafka"),
         ("broker = 3", "penstock.toml: broker is a section, not a value", "write [broker]"),
         ("[broker]\nheap_mb = 'much'", "penstock.toml:broker.heap_mb: 'much' is not", "give a whole number"),
         ("[broker]\nheap_mb = true", "broker.heap_mb: True is not", "give a whole number"),

@@ -27,7 +27,7 @@ def info(**changes: object) -> TopicInfo:
     return replace(right, **changes)
 
 
-def test_each_ledger_needs_its_facts_and_its_snapshots_under_the_prefix() -> None:
+def test_each_ledger_and_coordination_need_facts_and_snapshots_under_the_prefix() -> None:
     settings = Settings(ledgers={"orders": LedgerSettings(partitions=4), "b": LedgerSettings()}, topic_prefix="eu.")
 
     assert [(spec.name, spec.partitions) for spec in needed(settings)] == [
@@ -35,8 +35,9 @@ def test_each_ledger_needs_its_facts_and_its_snapshots_under_the_prefix() -> Non
         ("eu.orders.snapshots", 4),
         ("eu.b", 8),
         ("eu.b.snapshots", 8),
+        ("eu.penstock.claims", 8),
+        ("eu.penstock.claims.snapshots", 8),
     ]
-    assert needed(Settings()) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""The demo's chapter on claims: members as processes share eight partitions, one is killed, the other takes over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from penstock.cli.demo import Story
+    from penstock.settings import KafkaSettings
+
+TOPIC = "penstock-demo-orders"
+PARTITIONS = 8
+ORDERS = 10_000
+PATIENCE_S = 60.0
+
+
+@dataclass(slots=True)
+class _Member:
+    """One process of the group, and what it says it has worked on."""
+
+    process: subprocess.Popen[str]
+    seen: Counter[tuple[int, int]] = field(default_factory=Counter)
+    listener: threading.Thread | None = None
+
+    @classmethod
+    def started(cls, settings: KafkaSettings, name: str) -> _Member:
+        command = [sys.executable, "-m", "penstock.cli.demo_member", settings.bootstrap_servers, TOPIC, name]
+        member = cls(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        member.listener = threading.Thread(target=member._listen)
+        member.listener.start()
+        return member
+
+    def _listen(self) -> None:
+        if self.process.stdout is None:
+            return
+        with self.process.stdout as lines:
+            for line in lines:
+                partition, start, end = map(int, line.split())
+                self.seen.update((partition, offset) for offset in range(start, end))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.listener is not None:
+            self.listener.join()
+
+
+def claims(story: Story, settings: KafkaSettings) -> None:
+    from penstock.kafka.topics import Admin, TopicSpec
+
+    with Admin(settings) as admin:
+        admin.create([TopicSpec(name=TOPIC, partitions=PARTITIONS, config={}, reason="the demo")])
+    members = [_Member.started(settings, f"member-{number}") for number in (1, 2)]
+    try:
+        _share_and_kill(story, settings, members)
+    finally:
+        for member in members:
+            member.end()
+
+
+def _share_and_kill(story: Story, settings: KafkaSettings, members: list[_Member]) -> None:
+    first, second = members
+    sent = 0
+    worked: list[set[int]] = []
+    while not worked or not all(worked):  # orders come in while the two still divide the partitions
+        before = [set(member.seen) for member in members]
+        sent += _send(settings, ORDERS // 20)
+        _work_on(members, sent)
+        worked = [_partitions_of(set(member.seen) - old) for member, old in zip(members, before, strict=True)]
+    time.sleep(1)  # a heartbeat tells the positions: what it has not told yet would be repeated
+    done_before = set(second.seen)
+    first.end()
+    killed_at = time.monotonic()
+    sent += _send(settings, ORDERS)
+    _wait(lambda: bool(_partitions_of(set(second.seen) - done_before) & worked[0]), "nobody took over")
+    took_s = time.monotonic() - killed_at
+    _work_on(members, sent)
+    _tell(story, members, sent, took_s)
+
+
+def _work_on(members: list[_Member], sent: int) -> None:
+    _wait(lambda: _count(members) >= sent, "the members did not work on all that was sent")
+
+
+def _partitions_of(seen: set[tuple[int, int]]) -> set[int]:
+    return {partition for partition, _ in seen}
+
+
+def _tell(story: Story, members: list[_Member], sent: int, took_s: float) -> None:
+    seen: Counter[tuple[int, int]] = Counter()
+    for member in members:
+        seen.update(member.seen)
+    lost, again = sent - len(seen), seen.total() - len(seen)
+    story.tell("claims", f"{PARTITIONS} partitions, 2 members; member-1 killed, taken over in {took_s:.1f} s")
+    story.tell("", f"sent {sent:,} · worked on {len(seen):,} · lost {lost} · repeated {again} (at least once)")
+    story.figures["claims"] = {"sent": sent, "lost": lost, "repeated": again, "takeover_s": round(took_s, 2)}
+    story.check(f"{lost} orders were not worked on", lost == 0)
+
+
+def _send(settings: KafkaSettings, count: int) -> int:
+    from penstock.kafka.writer import Writer
+
+    with Writer(settings) as writer:
+        for number in range(count):
+            writer.send(TOPIC, number % PARTITIONS, b"order")
+    return count
+
+
+def _count(members: list[_Member]) -> int:
+    return len({place for member in members for place in list(member.seen)})
+
+
+def _wait(is_so: Callable[[], bool], problem: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise CheckFailed(problem, next_step="please report this with the output of `penstock doctor`")
+        time.sleep(0.02)
