@@ -15,7 +15,8 @@ from contextlib import contextmanager
 import pytest
 
 from penstock.broker import Embedded
-from penstock.claims.consume import Batch, Consumption
+from penstock.claims.batch import Batch
+from penstock.claims.consume import Consumption
 from penstock.claims.group import Group
 from penstock.errors import UsageError
 from penstock.kafka.topics import Admin, TopicSpec

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
+from penstock.claims.batch import Batch, Message, Work
 from penstock.claims.member import Listener, Member, Tenure
-from penstock.claims.progress import Lot, Progress
+from penstock.claims.progress import Progress
 from penstock.claims.records import Slot
 from penstock.claims.running import RunningMember
-from penstock.errors import Fenced, OffsetGone, UsageError
+from penstock.errors import OffsetGone, UsageError
 from penstock.kafka.reader import Reader, Received
 from penstock.kafka.topics import Admin
 from penstock.observe import events
@@ -37,129 +37,6 @@ Start = Literal["earliest", "latest"]
 READ_TIMEOUT_MS = 50
 LOOK_FOR_PARTITIONS_S = 5.0
 COMMIT_EVERY_S = 1.0
-
-
-@dataclass(slots=True, eq=False)
-class _Work:
-    """One partition that we hold, from the grant to its end."""
-
-    tenure: Tenure
-    progress: Progress
-    next_offset: int
-
-    def settle(self) -> None:
-        """Let the heartbeats tell how far it is."""
-        self.tenure.position = self.progress.settle()
-
-
-class _Offsets(Sequence[int]):
-    """The offsets of records, looked up only when somebody needs them one by one."""
-
-    def __init__(self, records: list[Received]) -> None:
-        self._records = records
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._records[index].offset()
-
-
-class Batch:
-    """Records of one partition, handed out together under one claim."""
-
-    __slots__ = ("_consumption", "_lot", "_work", "records")
-
-    def __init__(self, records: list[Received], work: _Work, consumption: Consumption) -> None:
-        self.records = records
-        self._work, self._consumption = work, consumption
-        self._lot = Lot(_Offsets(records), work.next_offset, records[-1].offset() + 1)
-        work.progress.handed_out(self._lot)
-        work.next_offset = self._lot.end
-
-    @property
-    def token(self) -> int:
-        """The epoch of the claim: a resource that checks it is safe from a former owner."""
-        return self._work.tenure.token
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the claim passed on: somebody else will get, or has got, these records too."""
-        return not self._consumption.is_good(self._work)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __iter__(self) -> Iterator[Message]:
-        return (Message(record, self) for record in self.records)
-
-    def ack(self) -> None:
-        """All of it is finished. Raises Fenced if the claim passed on."""
-        self._check()
-        self._lot.finished_all()
-        self._work.settle()
-
-    def ack_one(self, offset: int) -> None:
-        self._check()
-        self._lot.finished(offset)
-        self._work.settle()
-
-    def _check(self) -> None:
-        if self.is_lost:
-            slot = self._work.tenure.slot
-            raise Fenced(
-                f"the claim on {slot.topic}/{slot.partition} passed on while its records were worked on",
-                next_step="drop this work; the new owner does it",
-            )
-
-
-class Message:
-    """A record that was handed out under a claim."""
-
-    __slots__ = ("_batch", "_record")
-
-    def __init__(self, record: Received, batch: Batch) -> None:
-        self._record, self._batch = record, batch
-
-    @property
-    def topic(self) -> str:
-        return self._record.topic()
-
-    @property
-    def partition(self) -> int:
-        return self._record.partition()
-
-    @property
-    def offset(self) -> int:
-        return self._record.offset()
-
-    @property
-    def key(self) -> bytes | None:
-        return self._record.key()
-
-    @property
-    def value(self) -> bytes | None:
-        return self._record.value()
-
-    @property
-    def headers(self) -> list[tuple[str, bytes | None]]:
-        return self._record.headers() or []
-
-    @property
-    def timestamp_ms(self) -> int:
-        return self._record.timestamp()[1]
-
-    @property
-    def token(self) -> int:
-        return self._batch.token
-
-    @property
-    def is_lost(self) -> bool:
-        return self._batch.is_lost
-
-    def ack(self) -> None:
-        """Finished. Again is no change. Raises Fenced if the claim passed on: it may be handed out elsewhere."""
-        self._batch.ack_one(self.offset)
 
 
 class Consumption:
@@ -184,7 +61,7 @@ class Consumption:
             batch_max,
             outstanding_max,
         )
-        self._work: dict[TopicPartition, _Work] = {}
+        self._work: dict[TopicPartition, Work] = {}
         self._member: Member | None = None
         self._held: dict[Slot, Tenure] = {}
         self._told = threading.Condition()
@@ -235,7 +112,7 @@ class Consumption:
         """Those that are ours at the moment."""
         return sorted(self._work)
 
-    def is_good(self, work: _Work) -> bool:
+    def is_good(self, work: Work) -> bool:
         member = self._member
         return member is not None and member.is_good(work.tenure)
 
@@ -293,7 +170,7 @@ class Consumption:
             if run[0].offset() < work.next_offset:
                 run = [record for record in run if record.offset() >= work.next_offset]
             if run and not work.tenure.draining and self.is_good(work):
-                batches.append(Batch(run, work, self))
+                batches.append(Batch(run, work, self.is_good))
             elif run:
                 # Read, but not to be handed out now: it must come again, else the position would pass it unprocessed.
                 self._reader.seek(place, work.next_offset)
@@ -303,13 +180,12 @@ class Consumption:
         """Move the positions over the batches, read that back, and only then hand them out."""
         batches = self._handed_out(records)
         for batch in batches:
-            batch._lot.finished_all()
-            batch._work.settle()
+            batch.pass_over()
             if self._member is not None:
-                self._member.beat_now(batch._work.tenure.slot)
-        return [batch for batch in batches if self._is_told(batch._work)]
+                self._member.beat_now(batch.work.tenure.slot)
+        return [batch for batch in batches if self._is_told(batch.work)]
 
-    def _is_told(self, work: _Work) -> bool:
+    def _is_told(self, work: Work) -> bool:
         """Wait until the log is known to have the position, or the claim is gone."""
         wanted = work.progress.position
         with self._told:
@@ -364,7 +240,7 @@ class Consumption:
         self._work = kept | new
         self._reader.assign({place: work.next_offset for place, work in self._work.items()})
 
-    def _begun(self, place: TopicPartition, tenure: Tenure) -> _Work:
+    def _begun(self, place: TopicPartition, tenure: Tenure) -> Work:
         bounds = self._admin.bounds([place])[place]
         start = tenure.position
         if start is None:
@@ -373,7 +249,7 @@ class Consumption:
         elif start < bounds.start:
             self._tell_lost_data(place, start, bounds.start)
             start = bounds.start
-        return _Work(tenure, Progress(start), start)
+        return Work(tenure, Progress(start), start)
 
     def _pass_over(self, place: TopicPartition, offset: int) -> None:
         """Retention deleted what we were about to read: say exactly what, and go on behind it."""

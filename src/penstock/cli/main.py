@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -77,6 +78,8 @@ def penstock() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and leave with its exit code."""
+    # Ended by SIGTERM, a command closes what it has open as after Ctrl-C: brokers, locks, commands under a lock.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         code = penstock.main(args=arguments, prog_name="penstock", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
