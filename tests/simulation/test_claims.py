@@ -35,7 +35,7 @@ def test_drawn_runs_hold(name: str, seeds: int) -> None:
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("name", ["members", "members_with_clock_steps", "members_with_snapshots"])
 def test_many_drawn_runs_hold(name: str) -> None:
-    must_hold(draw(getattr(scenarios, name)(), range(1_000, 3_000)))
+    must_hold(draw(getattr(scenarios, name)(), range(1_000, 2_000)))
 
 
 def test_every_run_of_two_members_with_one_deviation_holds_and_reaches_every_crash_point() -> None:

@@ -83,10 +83,9 @@ def test_every_run_with_snapshots_and_one_deviation_holds_and_reaches_what_matte
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("name", ["counter", "counter_in_transactions", "snapshots"])
-def test_every_run_with_two_deviations_holds(name: str) -> None:
-    report = must_hold(enumerate_runs(getattr(scenarios, name)(), deviations_max=2, runs_max=60_000))
-
-    print(name, report.runs, "runs")
+def test_the_first_runs_with_two_deviations_hold(name: str) -> None:
+    """All of them are about a hundred thousand; these are the ones whose first deviation comes early."""
+    assert must_hold(enumerate_runs(getattr(scenarios, name)(), deviations_max=2, runs_max=10_000)).runs == 10_000
 
 
 PLANTED = [
