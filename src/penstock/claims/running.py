@@ -7,7 +7,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from penstock.claims.member import Listener, Member
 from penstock.claims.placement import check_partitions, coordination_topic, genesis, partition_of
@@ -120,8 +119,3 @@ class RunningMember:
     def _fail(self, failure: PenstockError) -> None:
         self.failure = failure
         log.error("coordination stopped: %s", failure)
-
-
-def with_claims_topic(settings: Settings, topic: str) -> Settings:
-    """The same settings on another coordination topic."""
-    return replace(settings, claims=replace(settings.claims, topic=topic))

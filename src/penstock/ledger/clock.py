@@ -44,9 +44,6 @@ class LocalLease:
     def renewed(self, *, sent_ms: int) -> None:
         self._since_ms = sent_ms if self._since_ms is None else max(self._since_ms, sent_ms)
 
-    def lost(self) -> None:
-        self._since_ms = None
-
     def is_good(self, monotonic_ms: int) -> bool:
         return self._since_ms is not None and monotonic_ms - self._since_ms < self._lasts_ms
 
