@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from real_kafka import append, eventually, new_topic, settings_for, unique, values_in
 
 from penstock.errors import NotFound, OffsetGone, UsageError
@@ -159,6 +160,39 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed_also_after_a_seek(
 
     assert {each.partition() for each in read_until(reader, lambda records: len(records) >= 5)} == {1}
     reader.resume([quiet])
+    assert offsets_of(read_until(reader, lambda records: len(records) >= 3)) == [2, 3, 4]
+
+
+class LostPlace:
+    """What the client says when a leader went away while it was asked about its epoch."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self._partition = partition
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError._AUTO_OFFSET_RESET)
+
+    def topic(self) -> str:
+        return self._partition.topic
+
+    def partition(self) -> int:
+        return self._partition.partition
+
+    def offset(self) -> None:
+        return None
+
+
+def test_a_client_that_lost_its_place_goes_on_from_there_and_nothing_is_skipped_or_doubled(
+    settings: KafkaSettings, partition: TopicPartition, reader: Reader
+) -> None:
+    append(settings, partition, *numbered(5))
+    reader.assign({partition: 0})
+    first: list[Received] = []
+    while len(first) < 2:
+        first += reader.read(2 - len(first), 200)
+
+    reader._note([LostPlace(partition)])
+
     assert offsets_of(read_until(reader, lambda records: len(records) >= 3)) == [2, 3, 4]
 
 

@@ -313,9 +313,18 @@ class Reader:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._ends[partition] = sign.offset()
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                self._trouble = OffsetGone(topic=partition.topic, partition=partition.partition, offset=sign.offset())
+                self._misplaced(partition, sign.offset())
             elif self._trouble is None:
                 self._trouble = self._translated(error, f"reading {partition}")
+
+    def _misplaced(self, partition: TopicPartition, offset: int | None) -> None:
+        """The client lost its place. Without an offset it is not the log's fault: a leader went away while the client
+        asked it about its epoch. Then we go on from where we are.
+        """
+        if offset is not None and offset >= 0:
+            self._trouble = OffsetGone(topic=partition.topic, partition=partition.partition, offset=offset)
+        elif partition in self._from:
+            self.seek(partition, self.position(partition))
 
     def _raise_trouble(self) -> None:
         trouble, self._trouble = self._trouble, None
