@@ -19,10 +19,12 @@ from types import TracebackType
 from typing import Literal, Self
 
 from penstock.claims.batch import Batch, Message, Work
-from penstock.claims.member import Listener, Member, Tenure
+from penstock.claims.discovery import Discovery
+from penstock.claims.display import Display
+from penstock.claims.member import Listener, Member, Tenure, made
 from penstock.claims.progress import Progress
 from penstock.claims.records import Slot
-from penstock.claims.running import RunningMember
+from penstock.claims.running import Running
 from penstock.errors import OffsetGone, UsageError
 from penstock.kafka.reader import Reader, Received
 from penstock.kafka.topics import Admin
@@ -35,8 +37,6 @@ Delivery = Literal["at_least_once", "at_most_once"]
 Start = Literal["earliest", "latest"]
 
 READ_TIMEOUT_MS = 50
-LOOK_FOR_PARTITIONS_S = 5.0
-COMMIT_EVERY_S = 1.0
 
 
 class Consumption:
@@ -65,24 +65,16 @@ class Consumption:
         self._member: Member | None = None
         self._held: dict[Slot, Tenure] = {}
         self._told = threading.Condition()
-        self._running = RunningMember(
-            settings,
-            client=client,
-            listener=Listener(lost=self._on_lost, is_drained=self._is_drained),
-            on_step=self._look,
-        )
+        make = made(settings.claims, client=client, listener=Listener(lost=self._on_lost, is_drained=self._is_drained))
+        self._running = Running(settings, make, client=client, on_step=self._look)
         self._admin = Admin(settings.kafka)
         self._reader = Reader(settings.kafka, group=group)
-        self._known: frozenset[Slot] = frozenset()
-        self._look_at_s = 0.0
-        self._commit_at_s = 0.0
-        self._committed: dict[TopicPartition, int] = {}
+        self._discovery = Discovery(self._admin, topics)
+        self._display = Display(self._reader)
         self._is_closed = False
 
     def __enter__(self) -> Self:
-        self._known = self._slots()
-        self._running.start(self._known)
-        self._look_at_s = time.monotonic() + LOOK_FOR_PARTITIONS_S
+        self._running.start(self._slots())
         return self
 
     def __exit__(
@@ -122,7 +114,7 @@ class Consumption:
             return
         self._is_closed = True
         self._running.stop(within_s=10)
-        self._commit(at_once=True)
+        self._display.show(self._positions(), at_once=True)
         self._reader.close()
         self._admin.close()
 
@@ -131,9 +123,10 @@ class Consumption:
     def _next_batches(self) -> list[Batch]:
         if self._running.failure is not None:
             raise self._running.failure
-        self._look_for_partitions()
+        if self._discovery.found_more():
+            self._running.want(self._slots())
         self._follow_claims()
-        self._commit()
+        self._display.show(self._positions())
         records = self._read()
         if not records:
             self._pass_invisible()
@@ -198,19 +191,7 @@ class Consumption:
     # Claims come and go
 
     def _slots(self) -> frozenset[Slot]:
-        found = self._admin.describe(self._topics)
-        return frozenset(
-            Slot(self._group, topic, partition) for topic, info in found.items() for partition in range(info.partitions)
-        )
-
-    def _look_for_partitions(self) -> None:
-        if time.monotonic() < self._look_at_s:
-            return
-        self._look_at_s = time.monotonic() + LOOK_FOR_PARTITIONS_S
-        slots = self._slots() | self._known
-        if slots != self._known:
-            self._known = slots
-            self._running.want(slots)
+        return frozenset(Slot(self._group, place.topic, place.partition) for place in self._discovery.known)
 
     def _look(self, member: Member) -> None:
         """In the member's thread: publish what is held, and wake who waits for a position."""
@@ -265,18 +246,8 @@ class Consumption:
     def _tell_lost_data(self, place: TopicPartition, start: int, end: int) -> None:
         tell(events.DataLost(topic=place.topic, partition=place.partition, start=start, end=end))
 
-    # For people and tools
-
-    def _commit(self, *, at_once: bool = False) -> None:
-        """The group's offsets in Kafka are for display; nothing reads them back as truth."""
-        if not at_once and time.monotonic() < self._commit_at_s:
-            return
-        self._commit_at_s = time.monotonic() + COMMIT_EVERY_S
-        positions = {place: work.progress.position for place, work in self._work.items()}
-        changed = {place: at for place, at in positions.items() if self._committed.get(place) != at}
-        if changed:
-            self._reader.commit(changed)
-            self._committed |= changed
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {place: work.progress.position for place, work in self._work.items()}
 
 
 def _by_partition(records: list[Received]) -> dict[TopicPartition, list[Received]]:

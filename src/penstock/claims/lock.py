@@ -17,9 +17,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from penstock.claims.member import Listener, Member, Tenure
+from penstock.claims.member import Listener, Member, Tenure, made
 from penstock.claims.records import Slot
-from penstock.claims.running import RunningMember
+from penstock.claims.running import Running
 from penstock.errors import NotAcquired, UsageError
 from penstock.settings import Settings
 from penstock.values import DurationLike, checked_name, duration
@@ -48,7 +48,7 @@ class Lock:
         self._client = client or f"{socket.gethostname()}-{os.getpid()}"
         self._gained = threading.Event()
         self._tenure: Tenure | None = None
-        self._member: RunningMember | None = None
+        self._member: Running[Member] | None = None
 
     @property
     def token(self) -> int:
@@ -69,12 +69,9 @@ class Lock:
         limit = self._timeout if timeout is None else duration(timeout)
         self.lost.clear()
         self._gained.clear()
-        self._member = RunningMember(
-            self._settings,
-            client=self._client,
-            listener=Listener(gained=self._on_gained, lost=self._on_lost),
-            on_step=self._look,
-        )
+        listener = Listener(gained=self._on_gained, lost=self._on_lost)
+        make = made(self._settings.claims, client=self._client, listener=listener)
+        self._member = Running(self._settings, make, client=self._client, on_step=self._look)
         self._member.start([self.slot])
         try:
             self._wait(self._member, None if limit is None else limit.seconds)
@@ -99,7 +96,7 @@ class Lock:
     ) -> None:
         self.release()
 
-    def _wait(self, member: RunningMember, limit_s: float | None) -> None:
+    def _wait(self, member: Running[Member], limit_s: float | None) -> None:
         deadline = None if limit_s is None else time.monotonic() + limit_s
         while not self._gained.wait(_LOOK_EVERY_S):
             if member.failure is not None:

@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.claims.decide import Standing, counted, richest, share, standing
-from penstock.claims.placement import mend_for
+from penstock.claims.placement import genesis, mend_for, partition_of
 from penstock.claims.records import Beat, Claimed, ClaimReleased, ClaimsFounded, Heartbeat, Slot
 from penstock.claims.state import Claims, SlotState
 from penstock.crash import crash_point
 from penstock.ledger.clock import LocalLease
 from penstock.ledger.log import Entry
 from penstock.ledger.machine import Fold, Judged
-from penstock.ledger.tail import ReadBack, Tail, Ticket
+from penstock.ledger.tail import ReadBack, Tail, Ticket, monotonic_ms
+from penstock.settings import ClaimsSettings
 
 
 @dataclass(slots=True)
@@ -91,6 +92,10 @@ class Member:
         self._gave_back_at_ms = -founded.heartbeat_ms
         self._partitions: dict[int, _Partition] = {}
         tail.witness = self._saw
+
+    @property
+    def holds(self) -> int:
+        return len(self.held)
 
     # What the holder says
 
@@ -382,6 +387,18 @@ class Member:
             del self.held[slot]
             owner = "nobody" if state.owner is None else "/".join(state.owner)
             self._listener.lost(tenure, f"epoch {state.epoch} of {slot} belongs to {owner}")
+
+
+def made(settings: ClaimsSettings, *, client: str, listener: Listener) -> Callable[[Tail[Claims]], Member]:
+    """How a running member is made, on real clocks."""
+    return lambda tail: Member(
+        tail,
+        founded=genesis(settings),
+        client=client,
+        place=partition_of,
+        monotonic_ms=monotonic_ms,
+        listener=listener,
+    )
 
 
 def _names(heartbeat: Ticket | None, slot: Slot) -> bool:

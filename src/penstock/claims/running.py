@@ -7,9 +7,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
 
-from penstock.claims.member import Listener, Member
-from penstock.claims.placement import check_partitions, coordination_topic, genesis, partition_of
+from penstock.claims.placement import check_partitions, coordination_topic
 from penstock.claims.records import Slot
 from penstock.claims.state import Claims
 from penstock.errors import PenstockError, TransientError
@@ -44,15 +44,36 @@ def opened_tail(settings: Settings, instance: str) -> Tail[Claims]:
     )
 
 
-class RunningMember:
+class Driven(Protocol):
+    """What such a thread can drive: it holds parts of the slots that it wants, and moves by steps."""
+
+    @property
+    def holds(self) -> int:
+        """How much would have to be given back before it may go."""
+        ...
+
+    def want(self, slots: Iterable[Slot], /) -> None: ...
+
+    def step(self, timeout_ms: int, /) -> None: ...
+
+
+D = TypeVar("D", bound=Driven)
+
+
+class Running(Generic[D]):
     """A member in a thread of its own, from `start` to `stop`."""
 
     def __init__(
-        self, settings: Settings, *, client: str, listener: Listener, on_step: Callable[[Member], None] | None = None
+        self,
+        settings: Settings,
+        make: Callable[[Tail[Claims]], D],
+        *,
+        client: str,
+        on_step: Callable[[D], None] | None = None,
     ) -> None:
         """`on_step` is called after every step, in the member's thread: the place to look at it."""
         self.failure: PenstockError | None = None
-        self._settings, self._client, self._listener, self._on_step = settings, client, listener, on_step
+        self._settings, self._make, self._on_step = settings, make, on_step
         self._wanted: frozenset[Slot] = frozenset()
         self._wish = threading.Event()
         self._stopping = threading.Event()
@@ -88,14 +109,7 @@ class RunningMember:
             tail.close()
 
     def _drive(self, tail: Tail[Claims]) -> None:
-        member = Member(
-            tail,
-            founded=genesis(self._settings.claims),
-            client=self._client,
-            place=partition_of,
-            monotonic_ms=monotonic_ms,
-            listener=self._listener,
-        )
+        member = self._make(tail)
         while not self._stopping.is_set():
             if self._wish.is_set():
                 self._wish.clear()
@@ -103,10 +117,10 @@ class RunningMember:
             self._step(member)
         member.want(())
         deadline = time.monotonic() + self._stop_within_s
-        while member.held and time.monotonic() < deadline:
+        while member.holds and time.monotonic() < deadline:
             self._step(member)
 
-    def _step(self, member: Member) -> None:
+    def _step(self, member: D) -> None:
         try:
             member.step(_STEP_MS)
         except TransientError as trouble:

@@ -1,0 +1,29 @@
+"""The group's offsets in Kafka: for people and lag tools. Nothing in Penstock reads them back as truth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from penstock.kafka.reader import Reader
+from penstock.values import TopicPartition
+
+SHOW_EVERY_S = 1.0
+
+
+class Display:
+    """Commits positions that changed, at most once a second."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._shown: dict[TopicPartition, int] = {}
+        self._show_at_s = 0.0
+
+    def show(self, positions: Mapping[TopicPartition, int], *, at_once: bool = False) -> None:
+        if not at_once and time.monotonic() < self._show_at_s:
+            return
+        self._show_at_s = time.monotonic() + SHOW_EVERY_S
+        changed = {place: at for place, at in positions.items() if self._shown.get(place) != at}
+        if changed:
+            self._reader.commit(changed)
+            self._shown |= changed
