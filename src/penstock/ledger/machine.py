@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -58,10 +59,18 @@ def ignored(reason: str) -> Verdict:
 def together(parts: Iterable[Verdict]) -> Verdict:
     """The verdict on a record whose parts are judged one by one."""
     judged = tuple(parts)
+    if judged.count(ACCEPTED) == len(judged):
+        return _all_accepted(len(judged))
     kinds = {verdict.kind for verdict in judged}
     if len(kinds) == 1:
         return Verdict(judged[0].kind, judged[0].reason, judged)
-    return Verdict(Kind.PARTIAL if kinds else Kind.IGNORED, "" if kinds else "it has no parts", judged)
+    return Verdict(Kind.PARTIAL, "", judged)
+
+
+@cache
+def _all_accepted(count: int) -> Verdict:
+    """Nearly every record of several parts: made once for each number of them."""
+    return Verdict(Kind.ACCEPTED, "", (ACCEPTED,) * count) if count else ignored("it has no parts")
 
 
 BEFORE_GENESIS = ignored("before the genesis")
@@ -162,33 +171,25 @@ class Fold(Generic[M]):
         if offset < self.next_offset:
             raise InvariantBroken(f"offset {offset} was fed after offset {self.next_offset - 1}")
         decoded = self._codec.decode(value)
-        newer = self._newer_version(decoded)
-        if newer:
-            return self._halted(offset, newer)
+        if isinstance(decoded, Newer):
+            return self._halted(offset, decoded.version)
+        if isinstance(decoded, Junk):
+            self._read(offset, time_ms)
+            self.junk_count += 1
+            return Judged(None, ignored(decoded.reason))
+        version, record = decoded
+        if isinstance(record, VersionRaised) and record.version > self.machine.speaks:
+            return self._halted(offset, record.version)
+        self._read(offset, time_ms)
+        return Judged(record, self._judge(version, record, offset, time_ms))
+
+    def _read(self, offset: int, time_ms: int) -> None:
         self.next_offset = offset + 1
         if time_ms > self.clock_ms:
             self.clock_ms = time_ms
-        if isinstance(decoded, tuple):
-            version, record = decoded
-            return Judged(record, self._judge(version, record, offset, time_ms))
-        self.junk_count += 1
-        return Judged(None, ignored(decoded.reason if isinstance(decoded, Junk) else ""))
-
-    def _newer_version(self, decoded: tuple[int, Record] | Junk | Newer) -> int:
-        """The protocol version that we must not pass here, or 0."""
-        if isinstance(decoded, Newer):
-            return decoded.version
-        if (
-            isinstance(decoded, tuple)
-            and isinstance(decoded[1], VersionRaised)
-            and decoded[1].version > self.machine.speaks
-        ):
-            return decoded[1].version
-        return 0
 
     def _judge(self, version: int, record: Record, offset: int, time_ms: int) -> Verdict:
-        kind = type(record)
-        if kind is VersionRaised or kind is ClockReset:
+        if isinstance(record, LEDGER_RECORDS):
             return self._apply_own(record, time_ms)
         if version > self.version:
             return ignored(f"version {version} is not switched on in this ledger")

@@ -20,6 +20,7 @@ class _Fate(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     MARKER = "marker"
+    COMPACTED = "compacted"
 
 
 @dataclass(slots=True)
@@ -45,6 +46,14 @@ class MemoryPartition:
         stable = self.stored[start : self.stable_end()]
         return [stored.entry for stored in stable if stored.fate is _Fate.COMMITTED]
 
+    def replaced(self) -> list[_Stored]:
+        """What compaction may take: all but the newest of each key, and tombstones."""
+        visible = [stored for stored in self.stored[: self.stable_end()] if stored.fate is _Fate.COMMITTED]
+        newest = {stored.entry.key: stored for stored in visible}
+        return [
+            stored for stored in visible[:-1] if stored.entry.value is None or newest[stored.entry.key] is not stored
+        ]
+
 
 @dataclass(slots=True)
 class _Producer:
@@ -65,8 +74,12 @@ class MemoryBroker:
     def create(self, topic: str, partitions: int) -> None:
         self._topics[topic] = [MemoryPartition() for _ in range(partitions)]
 
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
     def partitions(self, topic: str) -> list[MemoryPartition]:
-        self._end_overdue()
+        if self._producers:
+            self._end_overdue()
         try:
             return self._topics[topic]
         except KeyError:
@@ -104,6 +117,16 @@ class MemoryBroker:
         if before > len(there.stored):
             raise UsageError(f"{topic}/{partition} ends at {len(there.stored)}, it cannot be cut at {before}")
         there.start = max(there.start, before)
+
+    def compact(self, topic: str) -> int:
+        """Take away what a later record of the same key replaced, and old tombstones; how many records went.
+
+        As on a broker, the newest record of a partition stays, and so do offsets.
+        """
+        gone = [stored for partition in self.partitions(topic) for stored in partition.replaced()]
+        for stored in gone:
+            stored.fate = _Fate.COMPACTED
+        return len(gone)
 
     def _producer(self, transactional_id: str, epoch: int) -> _Producer:
         producer = self._producers[transactional_id]

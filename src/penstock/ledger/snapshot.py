@@ -54,9 +54,12 @@ _decode_key = msgspec.msgpack.Decoder(PartKey).decode
 _decode_part = msgspec.msgpack.Decoder(Part).decode
 
 
-def split(dumped: bytes, *, partition: int, offset: int, writer: str) -> list[tuple[bytes, bytes]]:
+def split(
+    dumped: bytes, *, partition: int, offset: int, writer: str, part_bytes_max: int | None = None
+) -> list[tuple[bytes, bytes]]:
     """The keyed records that together are the snapshot."""
-    pieces = [dumped[at : at + PART_BYTES_MAX] for at in range(0, len(dumped), PART_BYTES_MAX)] or [b""]
+    size = part_bytes_max or PART_BYTES_MAX
+    pieces = [dumped[at : at + size] for at in range(0, len(dumped), size)] or [b""]
     hashed = state_hash(dumped)
     return [
         (
@@ -142,8 +145,8 @@ def _read_part(value: bytes | None) -> Part | None:
 class Snapshots:
     """The snapshots topic of one ledger."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, log: Log, *, part_bytes_max: int | None = None) -> None:
+        self._log, self._part_bytes_max = log, part_bytes_max
 
     def scan(self, partition: int) -> Shelf:
         """Read the partition from its start to an end asked for now."""
@@ -157,7 +160,7 @@ class Snapshots:
 
     def write(self, partition: int, offset: int, dumped: bytes, *, writer: str) -> int:
         """Append all parts and wait for them; how many there were."""
-        records = split(dumped, partition=partition, offset=offset, writer=writer)
+        records = split(dumped, partition=partition, offset=offset, writer=writer, part_bytes_max=self._part_bytes_max)
         for key, value in records:
             self._log.append(partition, value, key)
             crash_point("snapshot.part_written")
