@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
 import pytest
 
-from penstock.testing import scenarios
+from penstock.testing import counter_scenarios, snapshot_scenarios
 from penstock.testing.simulate import (
     Report,
     SimulationFailed,
@@ -21,6 +22,13 @@ from penstock.testing.simulate import (
 
 SEEDS = 400
 
+SCENARIOS = {
+    "counter": counter_scenarios.counter,
+    "counter_with_clock_steps": counter_scenarios.counter_with_clock_steps,
+    "counter_in_transactions": counter_scenarios.counter_in_transactions,
+    "snapshots": snapshot_scenarios.snapshots,
+}
+
 
 def must_hold(report: Report) -> Report:
     if report.failure is not None:
@@ -28,15 +36,13 @@ def must_hold(report: Report) -> Report:
     return report
 
 
-@pytest.mark.parametrize("name", ["counter", "counter_with_clock_steps", "counter_in_transactions", "snapshots"])
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_drawn_runs_hold(name: str) -> None:
-    scenario = getattr(scenarios, name)()
-
-    assert must_hold(draw(scenario, range(SEEDS))).runs == SEEDS
+    assert must_hold(draw(SCENARIOS[name](), range(SEEDS))).runs == SEEDS
 
 
 def test_every_run_of_the_counter_with_one_deviation_holds_and_reaches_what_matters() -> None:
-    report = must_hold(enumerate_runs(scenarios.counter(), deviations_max=1))
+    report = must_hold(enumerate_runs(counter_scenarios.counter(), deviations_max=1))
 
     assert report.runs > 300
     for state in (
@@ -53,7 +59,7 @@ def test_every_run_of_the_counter_with_one_deviation_holds_and_reaches_what_matt
 
 
 def test_every_run_with_transactions_and_one_deviation_holds_and_reaches_what_matters() -> None:
-    report = must_hold(enumerate_runs(scenarios.counter_in_transactions(), deviations_max=1))
+    report = must_hold(enumerate_runs(counter_scenarios.counter_in_transactions(), deviations_max=1))
 
     for state in (
         "commit fenced",
@@ -66,7 +72,7 @@ def test_every_run_with_transactions_and_one_deviation_holds_and_reaches_what_ma
 
 
 def test_every_run_with_snapshots_and_one_deviation_holds_and_reaches_what_matters() -> None:
-    report = must_hold(enumerate_runs(scenarios.snapshots(), deviations_max=1))
+    report = must_hold(enumerate_runs(snapshot_scenarios.snapshots(), deviations_max=1))
 
     assert report.reached["opened a ledger that was cut"]
     for point in (
@@ -85,23 +91,24 @@ def test_every_run_with_snapshots_and_one_deviation_holds_and_reaches_what_matte
 @pytest.mark.parametrize("name", ["counter", "counter_in_transactions", "snapshots"])
 def test_the_first_runs_with_two_deviations_hold(name: str) -> None:
     """All of them are about a hundred thousand; these are the ones whose first deviation comes early."""
-    assert must_hold(enumerate_runs(getattr(scenarios, name)(), deviations_max=2, runs_max=10_000)).runs == 10_000
+    assert must_hold(enumerate_runs(SCENARIOS[name](), deviations_max=2, runs_max=10_000)).runs == 10_000
 
 
 PLANTED = [
-    *(("counter", bug) for bug in scenarios.COUNTER_BUGS if bug),
-    *(("counter_in_transactions", bug) for bug in scenarios.TRANSACTION_BUGS if bug),
-    *(("snapshots", bug) for bug in scenarios.SNAPSHOT_BUGS if bug),
+    *(("counter", bug) for bug in counter_scenarios.COUNTER_BUGS if bug),
+    *(("counter_in_transactions", bug) for bug in counter_scenarios.TRANSACTION_BUGS if bug),
+    *(("snapshots", bug) for bug in snapshot_scenarios.SNAPSHOT_BUGS if bug),
 ]
 
 
 @pytest.mark.parametrize(("name", "bug"), PLANTED)
 def test_enumeration_finds_the_planted_bug_and_says_how_to_see_it_again(name: str, bug: str) -> None:
-    report = enumerate_runs(getattr(scenarios, name)(bug), deviations_max=2, runs_max=5_000)
+    report = enumerate_runs(SCENARIOS[name](bug), deviations_max=2, runs_max=5_000)
 
     assert report.failure is not None, f"{bug} was not found in {report.runs} runs"
-    command = report.failure.replay.split()
-    assert command[:4] == ["python", "-m", "penstock.testing.simulate", f"penstock.testing.scenarios:{name}({bug})"]
+    command = shlex.split(report.failure.replay)
+    assert command[:3] == ["python", "-m", "penstock.testing.simulate"]
+    assert command[3].endswith(f":{name}({bug})")
     pairs = [pair.split(":") for pair in command[-1].split(",") if ":" in pair]
     with pytest.raises(SimulationFailed) as again:
         run_deviations(find_scenario(command[3]), {int(number): int(option) for number, option in pairs})
@@ -114,7 +121,7 @@ def test_same_seed_same_trace_in_another_process_with_another_hash_seed() -> Non
             sys.executable,
             "-m",
             "penstock.testing.simulate",
-            "penstock.testing.scenarios:snapshots",
+            "penstock.testing.snapshot_scenarios:snapshots",
             "--seed",
             "17",
         ]
@@ -122,7 +129,7 @@ def test_same_seed_same_trace_in_another_process_with_another_hash_seed() -> Non
             command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, check=True
         ).stdout
 
-    here = "\n".join(run_seed(scenarios.snapshots(), 17).trace).encode() + b"\n"
+    here = "\n".join(run_seed(snapshot_scenarios.snapshots(), 17).trace).encode() + b"\n"
 
     assert len(here) > 1_000
     assert trace("1") == trace("2") == here
@@ -133,7 +140,7 @@ def test_a_failing_run_exits_5_and_names_the_invariant() -> None:
         sys.executable,
         "-m",
         "penstock.testing.simulate",
-        "penstock.testing.scenarios:counter(acts_before_read_back)",
+        "penstock.testing.counter_scenarios:counter(acts_before_read_back)",
         "--seeds",
         "3",
     ]

@@ -5,255 +5,164 @@ python -m penstock.testing.simulate penstock.testing.claims_scenarios:members --
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from penstock.claims.member import Listener, Member, Tenure
-from penstock.claims.placement import partition_of
-from penstock.claims.records import Beat, ClaimsFounded, Slot
-from penstock.claims.state import Claims, SlotState
-from penstock.crash import crash_point
-from penstock.ledger.clock import LocalLease
-from penstock.ledger.machine import Fold
-from penstock.ledger.snapshot import Snapshots
-from penstock.ledger.tail import Tail
-from penstock.testing.simulate import Faults, Host, Scenario, Simulation, Violated
+from penstock.claims.records import Slot
+from penstock.testing.choices import Faults
+from penstock.testing.claims_cluster import FOUNDED, HB_MS, PARTITIONS, POLL_MS, SLOTS, TOPIC, Judge, Worker, built
+from penstock.testing.claims_member_bugs import BUGS
+from penstock.testing.simulation import Host, Scenario, Simulation, judged
 
-TOPIC = "claims"
-HB_MS = 300
-PARTITIONS = 2
-FOUNDED = ClaimsFounded(partitions=PARTITIONS, heartbeat_ms=HB_MS, window=100, delivery_limit=5)
-SLOTS = tuple(Slot("g", "t", number) for number in range(4))
+__all__ = ["BUGS", "FOUNDED", "HB_MS", "Host", "Judge", "PARTITIONS", "SLOTS", "TOPIC", "Worker", "built"]
+
 NAME = "penstock.testing.claims_scenarios"
 
 
-class Worker:
-    """Processes the offsets of the slots that its member holds, one at a time, and moves the position behind them."""
-
-    def __init__(self, host: Host, member: Member, seen: dict[Slot, set[int]]) -> None:
-        self.host, self.member, self._seen = host, member, seen
-
-    def step(self) -> int:
-        self.member.step(0)
-        for tenure in list(self.member.held.values()):
-            if self.member.is_good(tenure):
-                self._process(tenure)
-        return HB_MS // 10
-
-    def _process(self, tenure: Tenure) -> None:
-        offset = tenure.position or 0
-        self._seen.setdefault(tenure.slot, set()).add(offset)
-        crash_point("worker.processed")
-        tenure.position = offset + 1
-
-
-@dataclass(slots=True)
-class Judge:
-    """Knows the whole coordination log, what each member believes, and what was processed."""
-
-    is_exclusive: bool = True
-    seen: dict[Slot, set[int]] = field(default_factory=dict)
-    _folds: dict[int, Fold[Claims]] = field(default_factory=dict)
-    _hashes: dict[int, list[str]] = field(default_factory=dict)
-
-    def judge(self, simulation: Simulation) -> None:
-        for number in range(PARTITIONS):
-            self._replay(simulation, number)
-        workers = [host.actor for host in simulation.living() if isinstance(host.actor, Worker)]
-        self._one_believer(workers)
-        self._nothing_skipped()
-        for worker in workers:
-            for number in range(PARTITIONS):
-                self._same_state(worker.member.tail, number)
-
-    def _replay(self, simulation: Simulation, number: int) -> None:
-        fold = self._folds.setdefault(number, Fold(Claims()))
-        hashes = self._hashes.setdefault(number, [])
-        for entry in simulation.broker.partitions(TOPIC)[number].history(fold.next_offset):
-            before = {slot: (state.owner, state.epoch, state.position) for slot, state in fold.machine.slots.items()}
-            fold.feed(entry.offset, entry.time_ms, entry.value)
-            hashes.extend([fold.hash()] * (entry.offset + 1 - len(hashes)))
-            for slot, (owner, epoch, position) in before.items():
-                self._lawful(simulation, fold.machine, slot, owner, epoch, position)
-
-    def _lawful(
-        self,
-        simulation: Simulation,
-        machine: Claims,
-        slot: Slot,
-        owner: tuple[str, str] | None,
-        epoch: int,
-        position: int | None,
-    ) -> None:
-        state = machine.slots[slot]
-        if state.owner not in (None, owner) and state.epoch <= epoch:
-            raise Violated(f"{slot} passed from {owner} to {state.owner} without a larger epoch")
-        if position is not None and (state.position is None or state.position < position):
-            raise Violated(f"the position of {slot} went back from {position} to {state.position}")
-        if state.owner is not None and owner is not None and state.owner != owner:
-            simulation.reach("taken over after expiry")
-        if state.owner is None and owner is not None:
-            simulation.reach("released")
-
-    def _one_believer(self, workers: list[Worker]) -> None:
-        if not self.is_exclusive:
-            return
-        believers: dict[Slot, str] = {}
-        for worker in workers:
-            for tenure in worker.member.held.values():
-                if not worker.member.is_good(tenure):
-                    continue
-                if tenure.slot in believers:
-                    raise Violated(f"{believers[tenure.slot]} and {worker.host.instance} both act on {tenure.slot}")
-                believers[tenure.slot] = worker.host.instance
-
-    def _nothing_skipped(self) -> None:
-        """At least once: below the position of the log everything was processed."""
-        for fold in self._folds.values():
-            for slot, state in fold.machine.slots.items():
-                if state.position and len(self.seen.get(slot, ())) < state.position:
-                    raise Violated(f"the position of {slot} is {state.position}, but not all below it was processed")
-
-    def _same_state(self, tail: Tail[Claims], number: int) -> None:
-        fold, hashes = tail.fold(number), self._hashes[number]
-        if 0 < fold.next_offset <= len(hashes) and fold.hash() != hashes[fold.next_offset - 1]:
-            raise Violated(f"{tail.instance} has another state at offset {fold.next_offset - 1} than a full replay")
-
-    def conclude(self, simulation: Simulation) -> None:
-        if not self.is_exclusive:
-            return
-        workers = [host.actor for host in simulation.living() if isinstance(host.actor, Worker)]
-        if not workers:
-            return
-        counts = {w.host.name: sum(w.member.is_good(t) for t in w.member.held.values()) for w in workers}
-        if sum(counts.values()) != len(SLOTS):
-            raise Violated(f"at the end {counts} are held of {len(SLOTS)} slots")
-        if max(counts.values()) - min(counts.values()) > 1:
-            raise Violated(f"at the end the shares are not fair: {counts}")
-
-
-def built(host: Host, judge: Judge, member: type[Member], *, snapshot_every: int) -> Worker:
-    log = host.log(TOPIC)
-    tail = Tail(
-        log,
-        Snapshots(host.log(f"{TOPIC}.snapshots")),
-        machine=Claims,
-        instance=host.instance,
-        monotonic_ms=host.now_ms,
-        fresh_ms=HB_MS // 2,
-        snapshot_every=snapshot_every,
-    )
-    made = member(
-        tail,
-        founded=FOUNDED,
-        client=host.name,
-        place=partition_of,
-        monotonic_ms=host.now_ms,
-        listener=Listener(),
-        reclaim=True,
-    )
-    made.want(SLOTS)
-    return Worker(host, made, judge.seen)
-
-
-class _NoLocalLease(Member):
-    """Bug: a member believes in its slots until the log says otherwise."""
-
-    def is_good(self, tenure: Tenure) -> bool:
-        return self.held.get(tenure.slot) is tenure and tenure.leaving is None
-
-
-class _ActsOnAppend(Member):
-    """Bug: a question that was handed over counts as a grant."""
-
-    def _claim(self, slot: Slot, state: SlotState) -> None:
-        super()._claim(slot, state)
-        lease = LocalLease(lasts_ms=HB_MS)
-        lease.renewed(sent_ms=self._now_ms())
-        self.held[slot] = Tenure(slot, -1, lease, state.position, state.position)
-
-
-class _WorksWhileLeaving(Member):
-    """Bug: work goes on while the release is under way."""
-
-    def is_good(self, tenure: Tenure) -> bool:
-        return self.held.get(tenure.slot) is tenure and tenure.lease.is_good(self._now_ms())
-
-
-class _TellsAhead(Member):
-    """Bug: the position that is told is ahead of what was processed."""
-
-    def _beats(self, number: int) -> tuple[Beat, ...]:
-        return tuple(beat._replace(position=(beat.position or 0) + 1) for beat in super()._beats(number))
-
-
-BUGS: dict[str, type[Member]] = {
-    "": Member,
-    "no_local_lease": _NoLocalLease,
-    "acts_on_append": _ActsOnAppend,
-    "works_while_leaving": _WorksWhileLeaving,
-    "tells_ahead": _TellsAhead,
-}
+EVERYTHING = Faults(
+    pause_ms=HB_MS * 3,
+    delay_ms=HB_MS * 5 // 4,
+    duplicates=True,
+    lost_acks=True,
+    drops=True,
+    slow_reads=True,
+    deaf_ms=HB_MS * 4,
+    until_ms=1_200,
+)
 
 
 def members(bug: str = "") -> Scenario:
     """Three members and four slots."""
-    faults = Faults(
-        pause_ms=HB_MS * 3,
-        delay_ms=HB_MS * 5 // 4,
-        duplicates=True,
-        lost_acks=True,
-        drops=True,
-        slow_reads=True,
-        until_ms=1_200,
-    )
-    return _scenario("members", bug, faults, names="abc", is_exclusive=True, snapshot_every=10**6)
+    return _scenario("members", bug, EVERYTHING)
+
+
+def crowd(bug: str = "") -> Scenario:
+    """Three to ten members, and four to twelve slots."""
+    return _scenario("crowd", bug, EVERYTHING, shape=Shape(members_max=10, slots_max=12), rate=0.005)
 
 
 def pair(bug: str = "") -> Scenario:
     """Two members, with pauses and crashes only: small enough to enumerate."""
-    faults = Faults(pause_ms=HB_MS * 3, until_ms=900)
-    return _scenario("pair", bug, faults, names="ab", is_exclusive=True, snapshot_every=10**6)
+    return _scenario("pair", bug, Faults(pause_ms=HB_MS * 3, until_ms=900), shape=Shape(names="ab"))
+
+
+def pair_on_a_bad_network(bug: str = "") -> Scenario:
+    """Two members who stay alive, while appends are late, doubled, lost or unacknowledged."""
+    faults = replace(EVERYTHING, crashes=False, pause_ms=0, until_ms=900)
+    return _scenario("pair_on_a_bad_network", bug, faults, shape=Shape(names="ab"))
 
 
 def members_that_stay_dead(bug: str = "") -> Scenario:
     """Nobody is restarted: the living must take over all that the dead had."""
-    faults = Faults(restart_ms=0, pause_ms=HB_MS * 3, until_ms=900)
-    return _scenario("members_that_stay_dead", bug, faults, names="abc", is_exclusive=True, snapshot_every=10**6)
+    return _scenario("members_that_stay_dead", bug, Faults(restart_ms=0, pause_ms=HB_MS * 3, until_ms=900))
+
+
+def one_dead(bug: str = "") -> Scenario:
+    """Somebody dies and nothing else happens: what it had is taken over in time (for at most one deviation)."""
+    in_time = lambda: Judge(takeover_max_ms=2 * HB_MS + 3 * POLL_MS)  # noqa: E731
+    return _scenario("one_dead", bug, Faults(restart_ms=0, until_ms=1_200), judge=in_time, rate=0)
 
 
 def members_with_clock_steps(bug: str = "") -> Scenario:
+    """Two may act on one slot for a moment if the clock steps while a question is late; the log stays right."""
     faults = Faults(pause_ms=HB_MS * 3, clock_step_ms=10 * HB_MS, delay_ms=HB_MS, until_ms=1_200)
-    return _scenario("members_with_clock_steps", bug, faults, names="abc", is_exclusive=False, snapshot_every=10**6)
+    return _scenario(
+        "members_with_clock_steps", bug, faults, judge=lambda: Judge(is_exclusive=False), settles_ms=10 * HB_MS
+    )
+
+
+def members_with_steps_ahead(bug: str = "") -> Scenario:
+    """Nothing but a log clock that jumps: everybody looks expired, and nobody may lose anything by it."""
+    faults = Faults(crashes=False, clock_step_ms=10 * HB_MS, clock_steps_back=False, until_ms=1_200)
+    return _scenario("members_with_steps_ahead", bug, faults, judge=lambda: Judge(can_expire=False))
+
+
+def members_with_outages(bug: str = "") -> Scenario:
+    """Nothing but a leader that is away for longer than a lease: nobody may lose anything by it."""
+    faults = Faults(crashes=False, outage_ms=3 * HB_MS, until_ms=1_200)
+    return _scenario("members_with_outages", bug, faults, judge=lambda: Judge(can_expire=False))
 
 
 def members_with_snapshots(bug: str = "") -> Scenario:
     """The coordination log is cut behind snapshots while members come and go."""
     faults = Faults(pause_ms=HB_MS * 3, delay_ms=HB_MS, drops=True, until_ms=1_200)
-    return _scenario("members_with_snapshots", bug, faults, names="abc", is_exclusive=True, snapshot_every=12)
+    return _scenario("members_with_snapshots", bug, faults, shape=Shape(snapshot_every=12))
 
 
-def _scenario(name: str, bug: str, faults: Faults, *, names: str, is_exclusive: bool, snapshot_every: int) -> Scenario:
-    judges: dict[int, Judge] = {}
+def members_with_retention(bug: str = "") -> Scenario:
+    """It is cut so close that the slow find themselves below the log start; snapshots lose parts, or are compacted."""
+    faults = replace(EVERYTHING, compaction=True)
+    return _scenario("members_with_retention", bug, faults, shape=Shape(snapshot_every=4, part_bytes_max=64))
 
-    def judge_of(simulation: Simulation) -> Judge:
-        return judges.setdefault(id(simulation), Judge(is_exclusive))
 
-    def build(simulation: Simulation) -> None:
-        judges.clear()
-        simulation.broker.create(TOPIC, PARTITIONS)
-        simulation.broker.create(f"{TOPIC}.snapshots", PARTITIONS)
-        judge = judge_of(simulation)
-        make: Callable[[Host], Worker] = lambda host: built(host, judge, BUGS[bug], snapshot_every=snapshot_every)  # noqa: E731
-        for number, letter in enumerate(names):
-            simulation.spawn(letter, make, after_ms=number)
+def twins(bug: str = "") -> Scenario:
+    """Two processes under one client id: the younger reclaims what the older has, once."""
+    shape = Shape(names="abA", clients={"A": "a"})
+    return _scenario(
+        "twins", bug, Faults(pause_ms=HB_MS * 3, until_ms=1_200), shape=shape, judge=lambda: Judge(is_fair=False)
+    )
 
-    return Scenario(
-        name=f"{NAME}:{name}" + (f"({bug})" if bug else ""),
-        build=build,
-        judge=lambda simulation: judge_of(simulation).judge(simulation),
-        conclude=lambda simulation: judge_of(simulation).conclude(simulation),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Who takes part, and how."""
+
+    names: str = "abc"
+    members_max: int = 0
+    slots_max: int = 0
+    """Above 0: at least as many members as there are names, and four slots; how many more, the run decides."""
+    clients: Mapping[str, str] = field(default_factory=dict)
+    """The client id of a host, where it is not its own name."""
+    snapshot_every: int = 10**6
+    part_bytes_max: int | None = None
+
+
+def _scenario(
+    name: str,
+    bug: str,
+    faults: Faults,
+    *,
+    shape: Shape = Shape(),  # noqa: B008 - it is frozen
+    judge: Callable[[], Judge] = Judge,
+    rate: float = 0.02,
+    settles_ms: int = 3 * HB_MS,
+) -> Scenario:
+    """By default a run may end when all was well for longer than a lease: what goes on in secret has come to light."""
+
+    def build(simulation: Simulation, judge: Judge) -> None:
+        create_topics(simulation)
+        if shape.slots_max:
+            judge.slots = tuple(Slot("g", "t", number) for number in range(simulation.shape(4, shape.slots_max)))
+        for number, letter in enumerate(_names(simulation, shape)):
+            simulation.spawn(letter, lambda host: _built(host, judge), after_ms=number)
+
+    def _built(host: Host, judge: Judge) -> Worker:
+        return built(
+            host,
+            judge,
+            BUGS[bug],
+            snapshot_every=shape.snapshot_every,
+            client=shape.clients.get(host.name, host.name),
+            part_bytes_max=shape.part_bytes_max,
+        )
+
+    return judged(
+        f"{NAME}:{name}" + (f"({bug})" if bug else ""),
+        judge,
+        build,
         faults=faults,
         until_ms=faults.until_ms + 20 * HB_MS,
-        rate=0.02,
+        rate=rate,
+        settles_ms=settles_ms,
     )
+
+
+def _names(simulation: Simulation, shape: Shape) -> str:
+    if not shape.members_max:
+        return shape.names
+    return "abcdefghijklmnopqrstuvwxyz"[: simulation.shape(len(shape.names), shape.members_max)]
+
+
+def create_topics(simulation: Simulation) -> None:
+    simulation.broker.create(TOPIC, PARTITIONS)
+    simulation.broker.create(f"{TOPIC}.snapshots", PARTITIONS)

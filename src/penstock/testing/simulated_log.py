@@ -11,7 +11,7 @@ from penstock.ledger.memory_log import MemoryLog, MemoryTransactions
 from penstock.values import Bounds
 
 if TYPE_CHECKING:
-    from penstock.testing.simulate import Host, Simulation
+    from penstock.testing.simulation import Host, Simulation
 
 
 class SimulatedLog:
@@ -21,6 +21,9 @@ class SimulatedLog:
         self.name = log.name
         self.on_failure: FailureListener | None = None
         self._host, self._log, self._simulation = host, log, host.simulation
+        # A scan of snapshots waits until it has come to the end; virtual time would stand still for it.
+        self._can_be_unreachable = not log.name.endswith(".snapshots")
+        self._deaf_until_ms = 0
 
     def partition_count(self) -> int:
         return self._log.partition_count()
@@ -29,13 +32,25 @@ class SimulatedLog:
         self._log.assign(positions)
 
     def read(self, count_max: int, timeout_ms: int) -> list[Entry]:
-        if self._simulation.faults.slow_reads:
-            match self._simulation.choose(f"{self._host.instance} reads", ["all", "one", "nothing"]):
-                case "one":
-                    return self._log.read(1, timeout_ms)
-                case "nothing":
-                    return []
+        if self._is_unreachable() or self._simulation.now_ms < self._deaf_until_ms:
+            return []
+        faults = self._simulation.faults
+        courses = ["all"]
+        courses += ["one", "nothing"] if faults.slow_reads else []
+        courses += ["nothing for long"] if faults.deaf_ms and self._can_be_unreachable else []
+        match self._simulation.choose(f"{self._host.instance} reads", courses):
+            case "one":
+                return self._log.read(1, timeout_ms)
+            case "nothing":
+                return []
+            case "nothing for long":
+                self._simulation.reach("read nothing for long")
+                self._deaf_until_ms = self._simulation.now_ms + faults.deaf_ms
+                return []
         return self._log.read(count_max, timeout_ms)
+
+    def _is_unreachable(self) -> bool:
+        return self._can_be_unreachable and self._simulation.is_away()
 
     def position(self, partition: int) -> int:
         return self._log.position(partition)
@@ -44,6 +59,9 @@ class SimulatedLog:
         return self._log.bounds(partitions)
 
     def append(self, partition: int, value: bytes | None, key: bytes | None = None) -> None:
+        if self._is_unreachable():
+            self._give_up(partition, key)
+            return
         faults = self._simulation.faults
         options = ["arrives"]
         options += ["late"] if faults.delay_ms else []
@@ -59,7 +77,11 @@ class SimulatedLog:
             self._simulation.schedule(
                 faults.delay_ms or 1, "a doubled append arrives", self._arrival(partition, value, key)
             )
-        if fate in ("unacknowledged", "dropped") and self.on_failure is not None:
+        if fate in ("unacknowledged", "dropped"):
+            self._give_up(partition, key)
+
+    def _give_up(self, partition: int, key: bytes | None) -> None:
+        if self.on_failure is not None:
             self.on_failure(partition, key, "timed out")
 
     def _deliver(self, partition: int, value: bytes | None, key: bytes | None, delay_ms: int) -> None:

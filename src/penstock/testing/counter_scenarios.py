@@ -1,7 +1,6 @@
-"""Scenarios on the example machine, each with bugs that can be planted to show that the simulator finds them.
+"""Two workers and one lease of the example machine: who may act, and what counts; with bugs that can be planted.
 
-`counter`    two workers and one lease: who may act, and what counts
-`snapshots`  the same workers writing snapshots and cutting the log, while visitors open it
+python -m penstock.testing.simulate penstock.testing.counter_scenarios:counter --enumerate 1
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.crash import crash_point
 from penstock.errors import PenstockError
-from penstock.ledger import tail as tail_module
 from penstock.ledger.codec import Record
 from penstock.ledger.counter import (
     PARTITION,
@@ -23,13 +20,14 @@ from penstock.ledger.counter import (
     TransactionalCounterWorker,
 )
 from penstock.ledger.machine import ACCEPTED, Fold, Verdict
-from penstock.ledger.snapshot import Keeper, PartKey, Shelf, Snapshots, Whole
+from penstock.ledger.snapshot import Keeper, Snapshots
 from penstock.ledger.tail import ReadBack, Tail, Ticket
-from penstock.testing.simulate import Faults, Host, Scenario, Simulation, Violated
+from penstock.testing.choices import Faults
+from penstock.testing.simulation import Host, Scenario, Simulation, Violated, judged
 
 LEDGER = "counter"
 LEASE_MS = 300
-NAME = "penstock.testing.scenarios"
+NAME = "penstock.testing.counter_scenarios"
 
 
 # What must hold
@@ -47,14 +45,14 @@ class CounterJudge:
     _fold: Fold[Counter] | None = None
 
     def judge(self, simulation: Simulation) -> None:
-        self._replay(simulation)
+        self.replay(simulation)
         workers = [host.actor for host in simulation.living() if isinstance(host.actor, CounterWorker)]
         self._one_believer(workers)
         for worker in workers:
-            self._same_state(worker.tail)
+            self.same_state(worker.tail)
             self._exclusive_total(worker)
 
-    def _replay(self, simulation: Simulation) -> None:
+    def replay(self, simulation: Simulation) -> None:
         """The reference: one fold over everything that was ever appended."""
         fold = self._fold = self._fold or Fold(self.machine())
         for entry in simulation.broker.partitions(LEDGER)[PARTITION].history(fold.next_offset):
@@ -71,7 +69,7 @@ class CounterJudge:
         if self.is_exclusive and len(believers) > 1:
             raise Violated(f"{' and '.join(believers)} both act as the holder")
 
-    def _same_state(self, tail: Tail[Counter]) -> None:
+    def same_state(self, tail: Tail[Counter]) -> None:
         fold = tail.fold(PARTITION)
         if 0 < fold.next_offset <= len(self.hashes) and fold.hash() != self.hashes[fold.next_offset - 1]:
             raise Violated(f"{tail.instance} has another state at offset {fold.next_offset - 1} than a full replay")
@@ -227,26 +225,32 @@ def counter_in_transactions(bug: str = "") -> Scenario:
 def _scenario(
     name: str, bug: str, machine: type[Counter], worker: type[CounterWorker], faults: Faults, *, is_exclusive: bool
 ) -> Scenario:
-    judges: dict[int, CounterJudge] = {}
-
-    def judge_of(simulation: Simulation) -> CounterJudge:
-        return judges.setdefault(id(simulation), CounterJudge(machine, is_exclusive))
-
-    def build(simulation: Simulation) -> None:
-        judges.clear()
-        simulation.broker.create(LEDGER, 1)
-        simulation.broker.create(f"{LEDGER}.snapshots", 1)
+    def build(simulation: Simulation, judge: CounterJudge) -> None:
+        create_topics(simulation)
         for number, letter in enumerate("ab"):
             simulation.spawn(letter, lambda host: built(host, machine, worker), after_ms=number)
 
-    return Scenario(
-        name=f"{NAME}:{name}" + (f"({bug})" if bug else ""),
-        build=build,
-        judge=lambda simulation: judge_of(simulation).judge(simulation),
-        conclude=lambda simulation: judge_of(simulation).conclude(simulation),
+    return judged(
+        f"{NAME}:{name}" + (f"({bug})" if bug else ""),
+        lambda: CounterJudge(machine, is_exclusive),
+        build,
         faults=faults,
         until_ms=faults.until_ms + 10 * LEASE_MS,
     )
+
+
+def create_topics(simulation: Simulation) -> None:
+    simulation.broker.create(LEDGER, 1)
+    simulation.broker.create(f"{LEDGER}.snapshots", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotParts:
+    """The pieces that take part in snapshots; a bug replaces one of them."""
+
+    snapshots: type[Snapshots] = Snapshots
+    keeper: type[Keeper] = Keeper
+    tail: type[Tail[Counter]] = Tail
 
 
 def built(
@@ -276,147 +280,3 @@ def opened_tail(host: Host, machine: type[Counter], *, snapshot_every: int, part
     tail._keeper = parts.keeper(log, snapshots, writer=host.instance, every=snapshot_every)
     tail.follow([PARTITION])
     return tail
-
-
-# Snapshots, and their planted bugs
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotParts:
-    """The pieces that take part; a bug replaces one of them."""
-
-    snapshots: type[Snapshots] = Snapshots
-    keeper: type[Keeper] = Keeper
-    tail: type[Tail[Counter]] = Tail
-
-
-class _OneKey(Snapshots):
-    """Bug: all snapshots of a partition share their keys, so a late writer erases the newer one."""
-
-    def scan(self, partition: int) -> Shelf:
-        return _OneKeyShelf(partition, super().scan(partition))
-
-
-class _OneKeyShelf(Shelf):
-    def __init__(self, partition: int, full: Shelf) -> None:
-        super().__init__(partition)
-        for key, part in full._parts.items():  # in the order of the log
-            self._parts = {other: kept for other, kept in self._parts.items() if other.offset == key.offset}
-            self._parts[key] = part
-
-    def keys_below(self, offset: int) -> list[PartKey]:
-        return []
-
-
-class _CutsUnread(Keeper):
-    """Bug: what was sent counts as there; the cut does not wait for the read-back."""
-
-    def cut(self, partition: int) -> None:
-        own = sorted(self._own_hashes.get(partition, {}))
-        if len(own) >= 2:
-            self._log.cut(partition, own[-2] + 1)
-
-
-class _CutsBehindNewest(Keeper):
-    """What goes with one key: a single whole snapshot has to be enough to cut."""
-
-    def cut(self, partition: int) -> None:
-        whole = self._snapshots.scan(partition).newest()
-        own = sorted(self._own_hashes.get(partition, {}))
-        if whole is not None and len(own) >= 2 and own[-2] <= whole.offset:
-            crash_point("bug.cut_decided")
-            self._log.cut(partition, own[-2] + 1)
-
-
-class _EmptyWhenCut(Tail[Counter]):
-    """Bug: a log that was cut beyond every snapshot counts as an empty ledger."""
-
-    def _base(self, partition: int, fold: Fold[Counter]) -> Whole | None:
-        whole = self._snapshots.scan(partition).newest()
-        start = self.log.bounds([partition])[partition].start
-        if start > tail_module._next_offset(whole):
-            fold.next_offset = start
-            return None
-        return whole
-
-
-class _LooksOnce(Tail[Counter]):
-    """Bug: a reader that races a cut does not look at the snapshots again."""
-
-    def _base(self, partition: int, fold: Fold[Counter]) -> Whole | None:
-        first = self._snapshots.scan(partition)
-        kept, self._snapshots.scan = self._snapshots.scan, lambda partition: first  # type: ignore[method-assign]
-        crash_point("bug.scanned")
-        try:
-            return super()._base(partition, fold)
-        finally:
-            self._snapshots.scan = kept  # type: ignore[method-assign]
-
-
-SNAPSHOT_BUGS: dict[str, SnapshotParts] = {
-    "": SnapshotParts(),
-    "one_key": SnapshotParts(snapshots=_OneKey, keeper=_CutsBehindNewest),
-    "cuts_unread": SnapshotParts(keeper=_CutsUnread),
-    "empty_when_cut": SnapshotParts(tail=_EmptyWhenCut, snapshots=_OneKey, keeper=_CutsBehindNewest),
-    "looks_once": SnapshotParts(tail=_LooksOnce),
-}
-
-
-@dataclass(slots=True)
-class Visitor:
-    """Opens the ledger again and again, as a process that has just started does."""
-
-    host: Host
-    parts: SnapshotParts
-    judge: CounterJudge
-    visits: int = 0
-
-    def step(self) -> int:
-        tail = opened_tail(self.host, Counter, snapshot_every=1_000_000, parts=self.parts)
-        for _ in range(100):
-            tail.step(0)
-            if tail.fold(PARTITION).halt is not None or tail.is_caught_up(PARTITION):
-                break
-        self._look(tail)
-        self.visits += 1
-        return LEASE_MS // 2
-
-    def _look(self, tail: Tail[Counter]) -> None:
-        simulation, fold = self.host.simulation, tail.fold(PARTITION)
-        if fold.halt is not None:
-            raise Violated(f"a reader cannot open the ledger: {fold.halt.reason}")
-        self.judge._replay(simulation)
-        self.judge._same_state(tail)
-        if simulation.broker.partitions(LEDGER)[PARTITION].start:
-            simulation.reach("opened a ledger that was cut")
-
-
-def snapshots(bug: str = "") -> Scenario:
-    parts = SNAPSHOT_BUGS[bug]
-    judges: dict[int, CounterJudge] = {}
-
-    def judge_of(simulation: Simulation) -> CounterJudge:
-        return judges.setdefault(id(simulation), CounterJudge())
-
-    def build(simulation: Simulation) -> None:
-        judges.clear()
-        simulation.broker.create(LEDGER, 1)
-        simulation.broker.create(f"{LEDGER}.snapshots", 1)
-        for number, letter in enumerate("ab"):
-            simulation.spawn(letter, lambda host: built(host, snapshot_every=5, parts=parts), after_ms=number)
-        judge = judge_of(simulation)
-        simulation.spawn("visitor", lambda host: Visitor(host, parts, judge), after_ms=LEASE_MS)
-
-    def conclude(simulation: Simulation) -> None:
-        judge_of(simulation).conclude(simulation)
-        if simulation.broker.partitions(LEDGER)[PARTITION].start == 0:
-            raise Violated("the log was never cut")
-
-    return Scenario(
-        name=f"{NAME}:snapshots" + (f"({bug})" if bug else ""),
-        build=build,
-        judge=lambda simulation: judge_of(simulation).judge(simulation),
-        conclude=conclude,
-        faults=Faults(pause_ms=2 * LEASE_MS, delay_ms=LEASE_MS, drops=True, until_ms=900),
-        until_ms=2_100,
-    )
