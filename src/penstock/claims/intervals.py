@@ -123,9 +123,10 @@ class Intervals:
         """Move the position over the finished prefix; what lies below it goes. Returns the new position."""
         if position is None:
             return None
-        self.items = list(_above(self.items, position))
-        while self.items and self.items[0].start == position and self.items[0].status.is_finished:
-            position = self.items.pop(0).end
+        if self.items:
+            self.items = list(_above(self.items, position))
+            while self.items and self.items[0].start == position and self.items[0].status.is_finished:
+                position = self.items.pop(0).end
         self.frontier = position if self.frontier is None else max(self.frontier, position)
         return position
 

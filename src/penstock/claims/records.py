@@ -85,10 +85,15 @@ class Intended(Record, frozen=True):
 
 
 class ProducersFenced(Record, frozen=True):
+    """Says that ids of a slot without a valid owner were initialised, so that they need not be feared any more."""
+
     slot: Slot
     client: str
     instance: str
     ids: tuple[str, ...]
+    epoch: int | None = None
+    """The slot's epoch as the sender had read it *before* it initialised them. A later grant may have put an id to new
+    use; without the epoch the record would clear that one too. Old records lack it."""
 
 
 class GroupPaused(Record, frozen=True):

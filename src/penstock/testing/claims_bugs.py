@@ -176,6 +176,19 @@ class ReleaseForgetsTheEpoch(Claims):
         return verdict
 
 
+class TokensComeAgain(Claims):
+    """A counter that begins anew after a release: two owners with the same token."""
+
+    def _on_claimed(self, record: Claimed, offset: int, clock_ms: int) -> Verdict:
+        return super()._on_claimed(record, self.slot(record.slot).epoch + 1, clock_ms)
+
+    def _on_released(self, record: ClaimReleased, offset: int, clock_ms: int) -> Verdict:
+        verdict = super()._on_released(record, offset, clock_ms)
+        if verdict.is_accepted:
+            self.slots[record.slot].epoch = -1
+        return verdict
+
+
 class ReleaseKeepsFenced(Claims):
     def _on_released(self, record: ClaimReleased, offset: int, clock_ms: int) -> Verdict:
         return super()._on_released(changed(record, fenced=()), offset, clock_ms)
@@ -189,6 +202,13 @@ class IntendedAfterExpiry(Claims):
 class FencedUnderAValidOwner(Claims):
     def _on_producers_fenced(self, record: ProducersFenced, offset: int, clock_ms: int) -> Verdict:
         return super()._on_producers_fenced(record, offset, clock_ms + self.lease_ms)
+
+
+class FencedBeforeALaterGrant(Claims):
+    """Clears an id that somebody has initialised anew since."""
+
+    def _on_producers_fenced(self, record: ProducersFenced, offset: int, clock_ms: int) -> Verdict:
+        return super()._on_producers_fenced(changed(record, epoch=None), offset, clock_ms)
 
 
 OWNER_BUGS: tuple[type[Claims], ...] = (
@@ -213,8 +233,10 @@ OWNER_BUGS: tuple[type[Claims], ...] = (
     ReleaseOfAnyEpoch,
     ResetNeverGoesBack,
     ReleaseForgetsTheEpoch,
+    TokensComeAgain,
     ReleaseKeepsFenced,
     IntendedAfterExpiry,
     FencedUnderAValidOwner,
+    FencedBeforeALaterGrant,
 )
 BUGS = (*OWNER_BUGS, *RANGE_BUGS)

@@ -71,7 +71,8 @@ class Shortcut(Enum):
     FENCES_ONLY_THE_LAST = auto()
     FENCES_NOBODY = auto()
     DOES_NOT_READ_ON = auto()
-    SWEEPS_WITHOUT_READING_ON = auto()
+    SWEEPS_WITHOUT_THE_EPOCH = auto()
+    SWEEPS_WITH_THE_EPOCH_OF_AFTERWARDS = auto()
     TAKES_OFFSETS_BEFORE_FENCING = auto()
 
 
@@ -85,7 +86,8 @@ class Step(Enum):
     READ_TOLD = "reads that back"
     TAKE = "takes the committed offset"
     COMMIT = "commits a transaction"
-    SWEEP = "initialises the ids of a slot that nobody owns"
+    LOOK = "looks at a slot that nobody owns"
+    SWEEP = "initialises one of its ids"
     SWEPT = "tells that they are fenced"
     OUT = "stopped"
 
@@ -261,7 +263,7 @@ class TransactionalModel:
                 member = _with(member, step=step, next_offset=world.committed)
             case Step.COMMIT:
                 world, member, landmarks = self._committed(world, member)
-            case Step.SWEEP | Step.SWEPT:
+            case Step.LOOK | Step.SWEEP | Step.SWEPT:
                 return self._swept(world, index, member)
             case Step.OUT:
                 pass
@@ -304,22 +306,30 @@ class TransactionalModel:
     ) -> tuple[TransactionalWorld, tuple[str, ...]]:
         """Fence what an ownerless slot still names, so that its ranges can be claimed.
 
-        The last look and the record are one step: it must be sent, and land, within the lease that a newer owner has.
+        It never looks again: the epoch that it read first, and tells last, has the machine refuse what came too late.
         """
-        ledger = world.ledger
-        if member.step is Step.SWEEP:
-            if not ledger.is_expired or not ledger.view.producers:
-                return world, ()
-            for name in ledger.view.producers:
-                world = _initialised(world, name)
-            member = _with(world.members[index], step=Step.SWEPT, seen=ledger.view.producers, epoch=ledger.view.epoch)
-            return _placed(world, index, member), ()
-        is_same = ledger.is_expired and ledger.view.epoch == member.epoch
-        member = _with(member, step=Step.OUT)
-        if not is_same and self._shortcut is not Shortcut.SWEEPS_WITHOUT_READING_ON:
-            return _placed(world, index, member), ("sweep given up",)
-        _, ledger = ledger.appended(ProducersFenced(SLOT, *member.owner, tuple(sorted(member.seen))))
-        return _placed(world._replace(ledger=ledger), index, member), ("swept",)
+        ledger, name = world.ledger, self._epoch_name(world.ledger, member)
+        match member.step:
+            case Step.LOOK if ledger.is_expired and ledger.view.producers:
+                ids = tuple(sorted(ledger.view.producers))
+                member = _with(member, step=Step.SWEEP, to_fence=ids, epoch=ledger.view.epoch)
+            case Step.SWEEP:
+                first, *rest = member.to_fence
+                world = _initialised(world, first)
+                step = Step.SWEEP if rest else Step.SWEPT
+                member = _with(world.members[index], step=step, to_fence=tuple(rest), fenced=(*member.fenced, first))
+            case Step.SWEPT:
+                landmarks = ("swept too late",) if ledger.view.epoch != member.epoch else ("swept",)
+                _, ledger = ledger.appended(ProducersFenced(SLOT, *member.owner, member.fenced, name))
+                member = _with(member, step=Step.OUT)
+                return _placed(world._replace(ledger=ledger), index, member), landmarks
+        return _placed(world, index, member), ()
+
+    def _epoch_name(self, ledger: Ledger, member: TransactionalMember) -> int | None:
+        if self._shortcut is Shortcut.SWEEPS_WITHOUT_THE_EPOCH:
+            return None
+        is_hasty = self._shortcut is Shortcut.SWEEPS_WITH_THE_EPOCH_OF_AFTERWARDS
+        return ledger.view.epoch if is_hasty else member.epoch
 
 
 def _initialised(world: TransactionalWorld, name: str) -> TransactionalWorld:

@@ -78,10 +78,10 @@ class PositionModel:
 
     def _check(self, world: World) -> str | None:
         if self._delivery is Delivery.AT_MOST_ONCE and len(set(world.processed)) < len(world.processed):
-            return f"processed twice: {list(world.processed)}"
+            return f"I5: processed twice: {list(world.processed)}"
         position = world.ledger.view.position or 0
         if self._delivery is Delivery.AT_LEAST_ONCE and not set(range(position)) <= set(world.processed):
-            return f"skipped: the position is {position}, processed are {list(world.processed)}"
+            return f"I6: skipped: the position is {position}, processed are {list(world.processed)}"
         return None
 
     def _key(self, world: World) -> Hashable:

@@ -172,7 +172,7 @@ def _intended(case: _Case, record: Intended) -> Answer:
 
 
 def _producers_fenced(case: _Case, record: ProducersFenced) -> Answer:
-    if case.valid_owner is not None:
+    if case.valid_owner is not None or record.epoch not in (None, case.before.epoch):
         return case.refused
     left = case.before.producers - set(record.ids)
     return case.unchanged if left == case.before.producers else case.accepted(case.before._replace(producers=left))

@@ -161,6 +161,7 @@ def _owner_records(node: Node) -> Iterator[Record]:
             yield from (Intended(SLOT, *me, epoch, upto) for upto in (1, 2))
     if everybody:
         yield ProducersFenced(SLOT, "b", "1", everybody[:1])
+        yield from (ProducersFenced(SLOT, "b", "1", everybody, epoch) for epoch in {view.epoch, NEVER_GRANTED})
     yield from (GroupPaused("g", by, node.clock_ms + until_ms) for by in "ab" for until_ms in (0, 2))
 
 
@@ -240,6 +241,8 @@ def landmarks(seen: Transition, setting: Setting) -> Iterator[str]:
             yield "intent dropped by the commit"
     if isinstance(record, ClaimReleased) and is_accepted and record.reset and (before.position or 0) > 0:
         yield "reset moves the position back"
+    if isinstance(record, ProducersFenced) and not was_valid and record.epoch not in (None, before.epoch):
+        yield "fenced before a later grant, refused"
     if seen.kind is Kind.IGNORED and before.pause is not None and before.pause[1] > clock_ms:
         yield "refused during a pause"
     yield from _range_landmarks(seen, setting)

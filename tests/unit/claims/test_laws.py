@@ -35,7 +35,8 @@ from penstock.claims.records import (
 )
 from penstock.claims.state import Claims
 from penstock.ledger.codec import Record, encode
-from penstock.ledger.machine import ClockReset, Fold, Kind, VersionRaised
+from penstock.ledger.machine import ClockReset, Fold, Judged, Kind, VersionRaised
+from penstock.testing.claims_bugs import BUGS
 from penstock.testing.claims_invariants import violation
 from penstock.testing.claims_view import Setting, Transition, view_of
 
@@ -100,7 +101,7 @@ class Writer:
             Heartbeat(*me, (Beat(slot, pick(epochs), position, producer, fenced),)),
             ClaimReleased(slot, *me, pick(epochs), position, pick((True, False, False)), fenced),
             Intended(slot, *me, pick(epochs), start),
-            ProducersFenced(slot, *me, fenced),
+            ProducersFenced(slot, *me, fenced, pick((None, *epochs))),
             GroupPaused("g", me[0], self.fold.clock_ms + self._chance.randrange(-3, 8)),
         )
         ranges: tuple[Record, ...] = (
@@ -130,9 +131,9 @@ def replayed(entries: list[Entry], machine: type[Claims] = Claims) -> Fold[Claim
 # I1, I2, I4, I8 and every rule, on every transition
 
 
-def faults(entries: list[Entry]) -> list[str]:
+def faults(entries: list[Entry], fold: Fold[Claims] | None = None) -> list[str]:
     """What the checker, which knows the protocol offset by offset, has against any transition of the log."""
-    fold, wrong = Fold(Claims()), []
+    fold, wrong = fold or Fold(Claims()), list[str]()
     for offset, (time_ms, value) in enumerate(entries):
         before, clock_ms = {slot: view_of(fold.machine, slot) for slot in SLOTS}, fold.clock_ms
         record, verdict = fold.feed(offset, time_ms, value)
@@ -163,6 +164,26 @@ def test_no_transition_of_a_random_log_breaks_an_invariant_or_a_rule(seed: int) 
     assert faults(written(seed)) == []
 
 
+@pytest.mark.parametrize("bug", BUGS)
+def test_random_logs_break_every_machine_with_a_planted_bug(bug: type[Claims]) -> None:
+    assert any(faults(written(seed), Fold(bug())) for seed in range(600))
+
+
+class ClockFollowsTheBroker(Fold[Claims]):
+    """Planted: the clock is the last append time, and not the latest."""
+
+    def feed(self, offset: int, time_ms: int, value: bytes | None) -> Judged:
+        judged = super().feed(offset, time_ms, value)
+        self.clock_ms = time_ms
+        return judged
+
+
+def test_random_logs_break_a_clock_that_goes_back() -> None:
+    wrong = [fault for seed in range(20) for fault in faults(written(seed), ClockFollowsTheBroker(Claims()))]
+
+    assert any("the clock went back" in fault for fault in wrong)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(10))
 def test_no_transition_of_many_long_random_logs_breaks_an_invariant_or_a_rule(block: int) -> None:
@@ -173,7 +194,7 @@ def test_no_transition_of_many_long_random_logs_breaks_an_invariant_or_a_rule(bl
 def test_random_logs_are_worth_something() -> None:
     """A generator whose records are all refused would prove nothing."""
     kinds: dict[tuple[str, Kind], int] = {}
-    for seed in range(60):
+    for seed in range(90):
         fold = Fold(Claims())
         for offset, (time_ms, value) in enumerate(written(seed, 120)):
             record, verdict = fold.feed(offset, time_ms, value)

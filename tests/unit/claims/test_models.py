@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from penstock.claims.state import Claims
-from penstock.testing.claims_bugs import GrantForgetsProducers, HeartbeatReplacesProducers
+from penstock.testing.claims_bugs import (
+    FencedBeforeALaterGrant,
+    GrantForgetsProducers,
+    HeartbeatReplacesProducers,
+    TokensComeAgain,
+)
 from penstock.testing.claims_models import Shortcut, Step, TransactionalMember, TransactionalModel
 from penstock.testing.claims_positions import Delivery, Haste, Member, PositionModel
+from penstock.testing.claims_tokens import Laxity, TokenModel
 from penstock.testing.explore import Move, explore
 
 THREE = tuple(TransactionalMember(client, "1") for client in "abc")
@@ -19,7 +25,7 @@ THREE_AND_A_RESTART = (
 TWO_AND_A_SWEEPER = (
     TransactionalMember("a", "1", lives_left=1),
     TransactionalMember("b", "1", beats_left=0),
-    TransactionalMember("y", "1", step=Step.SWEEP),
+    TransactionalMember("y", "1", step=Step.LOOK),
 )
 ONE_IN_TWO_PROCESSES = (
     TransactionalMember("a", "1", beats_left=0),
@@ -51,8 +57,11 @@ def test_transactional_takeover_is_exactly_once(members: tuple[TransactionalMemb
     assert seen.landmarks["commit after the loss, before the fence"] > 0
     assert seen.landmarks["commit refused to a fenced producer"] > 0
     assert seen.landmarks["lost while fencing"] > 0
-    claimers = {member.client for member in members if member.step is not Step.SWEEP}
+    claimers = {member.client for member in members if member.step is not Step.LOOK}
     assert (seen.landmarks["granted with two others to fence"] > 0) == (len(claimers) > 2)
+    # Whoever tells what it fenced names the epoch that it had read first; then it need not look again.
+    has_sweeper = any(member.step is Step.LOOK for member in members)
+    assert (seen.landmarks["swept too late"] > 0) == (seen.landmarks["swept"] > 0) == has_sweeper
 
 
 @pytest.mark.parametrize(
@@ -93,10 +102,18 @@ def test_who_does_not_read_on_after_an_initialisation_goes_on_fencing_the_rightf
     assert "goes on fencing" in fault.violation
 
 
-def test_who_tells_of_fenced_producers_without_reading_on_lets_two_commit() -> None:
-    model = TransactionalModel(*TWO_AND_A_SWEEPER, messages=1, shortcut=Shortcut.SWEEPS_WITHOUT_READING_ON)
-
-    fault = model.search().fault
+@pytest.mark.parametrize(
+    ("shortcut", "machine"),
+    [
+        (Shortcut.SWEEPS_WITHOUT_THE_EPOCH, Claims),
+        (Shortcut.SWEEPS_WITH_THE_EPOCH_OF_AFTERWARDS, Claims),
+        (None, FencedBeforeALaterGrant),
+    ],
+)
+def test_who_tells_of_fenced_producers_without_that_epoch_lets_two_commit(
+    shortcut: Shortcut | None, machine: type[Claims]
+) -> None:
+    fault = TransactionalModel(*TWO_AND_A_SWEEPER, messages=1, shortcut=shortcut, machine=machine).search().fault
 
     assert fault is not None
     assert "not exactly once" in fault.violation
@@ -134,6 +151,34 @@ def test_who_commits_first_skips() -> None:
 
     assert fault is not None
     assert "skipped" in fault.violation
+
+
+# Tokens
+
+
+@pytest.mark.parametrize("clients", ["ab", "abc"])
+def test_a_resource_that_checks_the_token_takes_nothing_from_a_former_owner(clients: str) -> None:
+    seen = TokenModel(*clients).search()
+
+    assert seen.fault is None, str(seen.fault)
+    assert seen.is_complete
+    for landmark in ("accepted", "accepted after the loss", "a former owner's effect is refused", "released"):
+        assert seen.landmarks[landmark] > 0, landmark
+
+
+@pytest.mark.parametrize("laxity", Laxity)
+def test_a_lax_resource_takes_an_effect_of_a_former_owner(laxity: Laxity) -> None:
+    fault = TokenModel(*"ab", laxity=laxity).search().fault
+
+    assert fault is not None
+    assert "I7" in fault.violation
+
+
+def test_tokens_that_come_again_let_a_former_owner_in() -> None:
+    fault = TokenModel(*"abc", machine=TokensComeAgain).search().fault
+
+    assert fault is not None
+    assert "I7" in fault.violation
 
 
 # The search itself

@@ -58,6 +58,10 @@ AS_TOLD: list[tuple[dict[str, Any], Record]] = [
         ClaimReleased(SLOT, "A", "i1", 4, 7, True, ("p",)),
     ),
     ({"type": "producers_fenced", **PLACE, **ME, "ids": ["p"]}, ProducersFenced(SLOT, "A", "i1", ("p",))),
+    (
+        {"type": "producers_fenced", **PLACE, **ME, "ids": ["p"], "epoch": 3},
+        ProducersFenced(SLOT, "A", "i1", ("p",), 3),
+    ),
     ({"type": "intended", **PLACE, **ME, "epoch": 4, "upto": 9}, Intended(SLOT, "A", "i1", 4, 9)),
     ({"type": "group_paused", "group": "g", "by": "ops", "until_ms": 5}, GroupPaused("g", "ops", 5)),
     ({"type": "range_claimed", **PLACE, **ME, "n": 5}, RangeClaimed(SLOT, "A", "i1", 5)),

@@ -44,6 +44,7 @@ OWNER_LANDMARKS = {
     "intent dropped by the commit",
     "reset moves the position back",
     "refused during a pause",
+    "fenced before a later grant, refused",
 }
 RANGE_LANDMARKS = {
     "range taken from an expired holder",

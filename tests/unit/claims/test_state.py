@@ -443,6 +443,15 @@ def test_producers_under_a_valid_owner_are_not_fenced_from_outside() -> None:
     assert_refused(log, LEASE_MS - 1, ProducersFenced(SLOT, *B, ("pa",)), "owned by a/1")
 
 
+def test_what_was_fenced_before_a_later_grant_is_not_cleared() -> None:
+    """The later owner may have initialised the very same id anew."""
+    log = Log((0, Claimed(SLOT, *A, producer="pa")), (LEASE_MS, Claimed(SLOT, *A2, producer="pa")))
+
+    assert_refused(log, 2 * LEASE_MS, ProducersFenced(SLOT, *B, ("pa",), 1), "the epoch is 2, not 1")
+    assert log.write(2 * LEASE_MS, ProducersFenced(SLOT, *B, ("pa",), 2)).kind is Kind.ACCEPTED
+    assert log.slot.producers == set()
+
+
 def test_fencing_what_is_not_there_changes_nothing() -> None:
     assert Log().write(0, ProducersFenced(SLOT, *B, ("pa",))).kind is Kind.UNCHANGED
 
