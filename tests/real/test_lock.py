@@ -115,6 +115,30 @@ def test_a_paused_holder_is_taken_over_and_knows_it_when_it_wakes(settings: Sett
             assert not lock.lost.is_set()
 
 
+REGAINER = HOLDER.replace('print("lost", flush=True)', "sys.stdin.readline(); print(lock.token, flush=True)")
+
+
+def test_a_lock_that_was_lost_is_not_regained_under_the_hands_of_its_former_holder(settings: Settings) -> None:
+    """Who wakes and asks for its token must not be given one that would pass the fence."""
+    command = [sys.executable, "-c", REGAINER, settings.kafka.bootstrap_servers, settings.claims.topic, "report"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdin is not None
+            token = int(child.stdout.readline())
+            os.kill(child.pid, signal.SIGSTOP)
+            with Lock(settings, "report", client="b", timeout="60s"):
+                pass  # taken over and given back while it slept: free again when it wakes
+            os.kill(child.pid, signal.SIGCONT)
+            time.sleep(2)  # as long as a claim takes many times over; there is no event for what must not happen
+            child.stdin.write("\n")
+            child.stdin.flush()
+
+            assert int(child.stdout.readline()) == token
+        finally:
+            child.kill()
+
+
 def test_a_holder_that_cannot_reach_the_broker_knows_that_it_may_have_lost(settings: Settings) -> None:
     with Embedded() as own:
         apart = replace(settings, kafka=KafkaSettings(bootstrap_servers=own.bootstrap))

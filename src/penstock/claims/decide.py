@@ -6,12 +6,17 @@ slot at a time back while it has more than its share and somebody has less.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+import xxhash
+
 from penstock.claims.intervals import Owner
-from penstock.claims.state import Claims, SlotState
+from penstock.claims.records import Slot
+from penstock.claims.slots import SlotState
+from penstock.claims.state import Claims
 
 
 class Standing(Enum):
@@ -34,6 +39,43 @@ def standing(machine: Claims, state: SlotState, log_ms: int) -> Standing:
     if age_ms < machine.founded.heartbeat_ms:
         return Standing.FRESH
     return Standing.SILENT if age_ms < machine.lease_ms else Standing.EXPIRED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appetite:
+    """How a member chooses among the slots that it wants."""
+
+    prefers: Callable[[Slot], bool] = lambda slot: False
+    """Asked for first, given back last."""
+    whole_topics: bool = False
+    """Who has partition 0 of a topic has the topic: it alone asks for the others, and shares are counted in topics."""
+    give_up_lag: int = 0
+    """How far behind a slot must be before it may be given up for being too slow; 0 is never."""
+
+    def is_unit(self, slot: Slot) -> bool:
+        """Whether shares are counted in slots like this one."""
+        return not self.whole_topics or not slot.partition
+
+    def first_come(self, slots: Iterable[Slot], client: str) -> list[Slot]:
+        """In which order to ask: members that begin together must not all ask for the same."""
+        return sorted(slots, key=lambda slot: self._turn(slot, client))
+
+    def _turn(self, slot: Slot, client: str) -> tuple[bool, int, int]:
+        unit = lead_of(slot) if self.whole_topics else slot
+        return not self.prefers(unit), _rank(client, unit), slot.partition or 0
+
+    def first_gone(self, slots: Iterable[Slot], since_ms: Mapping[Slot, int]) -> Slot:
+        """Which to give back. What was taken last is what nobody else took."""
+        return min(slots, key=lambda slot: (self.prefers(slot), since_ms[slot], str(slot)))
+
+
+def _rank(client: str, slot: Slot) -> int:
+    return xxhash.xxh3_64_intdigest(f"{client} {slot}".encode())
+
+
+def lead_of(slot: Slot) -> Slot:
+    """The slot whose owner has the whole topic."""
+    return slot._replace(partition=0)
 
 
 class Share(NamedTuple):

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.claims.placement import check_partitions, coordination_topic
 from penstock.claims.records import Slot
@@ -57,6 +57,15 @@ class Driven(Protocol):
     def step(self, timeout_ms: int, /) -> None: ...
 
 
+@runtime_checkable
+class Restful(Driven, Protocol):
+    """One that knows when nothing is due: meanwhile its thread sleeps, instead of reading the log all the time."""
+
+    def rest_ms(self) -> int:
+        """For how long nothing can be due, if no wish comes."""
+        ...
+
+
 D = TypeVar("D", bound=Driven)
 
 
@@ -75,7 +84,8 @@ class Running(Generic[D]):
         self.failure: PenstockError | None = None
         self._settings, self._make, self._on_step = settings, make, on_step
         self._wanted: frozenset[Slot] = frozenset()
-        self._wish = threading.Event()
+        self._has_wish = False
+        self._nudged = threading.Event()
         self._stopping = threading.Event()
         self._stop_within_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"penstock-member-{client}", daemon=True)
@@ -86,12 +96,18 @@ class Running(Generic[D]):
 
     def want(self, slots: Iterable[Slot]) -> None:
         self._wanted = frozenset(slots)
-        self._wish.set()
+        self._has_wish = True
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Something is to be done at once: do not rest."""
+        self._nudged.set()
 
     def stop(self, *, within_s: float) -> None:
         """Give everything back, so that the next member can begin at once; after `within_s` go all the same."""
         self._stop_within_s = within_s
         self._stopping.set()
+        self.nudge()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(within_s + 10)
 
@@ -110,19 +126,36 @@ class Running(Generic[D]):
 
     def _drive(self, tail: Tail[Claims]) -> None:
         member = self._make(tail)
+        restful = member if isinstance(member, Restful) else None
         while not self._stopping.is_set():
-            if self._wish.is_set():
-                self._wish.clear()
-                member.want(self._wanted)
-            self._step(member)
-        member.want(())
+            has_rested = restful is not None and self._rest(restful)
+            self._step(member, 0 if has_rested else _STEP_MS)
+        self._has_wish = True
         deadline = time.monotonic() + self._stop_within_s
-        while member.holds and time.monotonic() < deadline:
-            self._step(member)
+        while (self._has_wish or member.holds) and time.monotonic() < deadline:
+            self._step(member, _STEP_MS)
 
-    def _step(self, member: D) -> None:
+    def _rest(self, member: Restful) -> bool:
+        rest_ms = member.rest_ms()
+        if rest_ms:
+            self._nudged.wait(rest_ms / 1_000)
+        self._nudged.clear()
+        return rest_ms > 0
+
+    def _heed_wish(self, member: D) -> None:
+        if not self._has_wish:
+            return
+        self._has_wish = False
         try:
-            member.step(_STEP_MS)
+            member.want(() if self._stopping.is_set() else self._wanted)
+        except TransientError:
+            self._has_wish = True
+            raise
+
+    def _step(self, member: D, timeout_ms: int) -> None:
+        try:
+            self._heed_wish(member)
+            member.step(timeout_ms)
         except TransientError as trouble:
             # The broker is away. Our own clock ends what we hold; when it is back, the log says what is left.
             log.warning("coordination is out of reach: %s", trouble)
