@@ -16,7 +16,7 @@ import pytest
 
 from penstock.broker import Embedded
 from penstock.claims.batch import Batch
-from penstock.claims.consume import Consumption
+from penstock.claims.consumption import Consumption
 from penstock.claims.group import Group
 from penstock.errors import UsageError
 from penstock.kafka.topics import Admin, TopicSpec

@@ -15,9 +15,11 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from penstock.app import App
 from penstock.broker import Embedded
 from penstock.kafka.topics import Admin, TopicSpec
-from penstock.settings import KafkaSettings
+from penstock.settings import ClaimsSettings, KafkaSettings, Settings
+from penstock.values import duration
 
 
 class Place:
@@ -84,6 +86,20 @@ def test_missing_topics_are_red_until_they_are_made(place: Place) -> None:
 
     code, _, fixed = place.doctor("--fix")
     assert (code, fixed) == (0, [])
+
+
+def test_a_heartbeat_other_than_the_founders_is_red(place: Place) -> None:
+    claims = ClaimsSettings(heartbeat=duration("700ms"))
+    kafka = KafkaSettings(bootstrap_servers=place.bootstrap)
+    with App("shop", settings=Settings(kafka=kafka, claims=claims, topic_prefix=place.prefix)).lock("founder"):
+        pass
+
+    code, document = place.penstock("doctor")
+
+    found = next(one for one in document["findings"] if one["name"] == "genesis: penstock.claims")
+    assert (code, found["status"]) == (5, "red")
+    assert "heartbeat_ms 700, the settings say 2000" in found["what"]
+    assert 'heartbeat = "700ms"' in found["mend"]
 
 
 def test_settings_that_would_lose_facts_are_found_and_mended(place: Place, admin: Admin) -> None:

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from penstock.claims.member import Tenure
 from penstock.claims.progress import Lot, Progress
-from penstock.errors import Fenced
+from penstock.errors import Fenced, UsageError
 from penstock.kafka.reader import Received
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One partition that we hold, from the grant to its end."""
+    """One partition that we hold, from the grant to its end. Several threads may finish parts of it."""
 
     tenure: Tenure
     progress: Progress
     next_offset: int
+    is_spoiled: bool = False
+    """The claim was in doubt for a while, and what was in hand then was dropped: it has to be begun anew."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def settle(self) -> None:
-        """Let the heartbeats tell how far it is."""
-        self.tenure.position = self.progress.settle()
+    def handed_out(self, lot: Lot) -> None:
+        with self._lock:
+            self.progress.handed_out(lot)
+            self.next_offset = lot.end
+
+    def finished(self, lot: Lot, offset: int | None = None) -> None:
+        """One offset of the lot, or all; from now on the heartbeats tell how far it is."""
+        with self._lock:
+            if offset is None:
+                lot.finished_all()
+            else:
+                lot.finished(offset)
+            self.tenure.position = self.progress.settle()
+
+    def unfinished(self, lot: Lot) -> list[int]:
+        with self._lock:
+            return lot.left()
+
+    def passed(self, end: int) -> None:
+        """Below `end` there is nothing more to hand out."""
+        with self._lock:
+            self.next_offset = max(self.next_offset, end)
+            self.progress.passed(self.next_offset)
+            self.tenure.position = self.progress.settle()
 
 
 class _Offsets(Sequence[int]):
@@ -38,27 +64,38 @@ class _Offsets(Sequence[int]):
         return self._records[index].offset()
 
 
-class Batch:
-    """Records of one partition, handed out together under one claim."""
+class Batch(ABC):
+    """Records of one partition, handed out together."""
 
-    __slots__ = ("_is_good", "_lot", "records", "work")
+    __slots__ = ("records",)
 
-    def __init__(self, records: list[Received], work: Work, is_good: Callable[[Work], bool]) -> None:
+    def __init__(self, records: list[Received]) -> None:
         self.records = records
-        self.work, self._is_good = work, is_good
-        self._lot = Lot(_Offsets(records), work.next_offset, records[-1].offset() + 1)
-        work.progress.handed_out(self._lot)
-        work.next_offset = self._lot.end
 
     @property
+    @abstractmethod
     def token(self) -> int:
         """The epoch of the claim: a resource that checks it is safe from a former owner."""
-        return self.work.tenure.token
 
     @property
+    @abstractmethod
     def is_lost(self) -> bool:
         """Whether the claim passed on: somebody else will get, or has got, these records too."""
-        return not self._is_good(self.work)
+
+    @abstractmethod
+    def ack(self) -> None:
+        """All of it is finished. Raises Fenced if the claim passed on."""
+
+    @abstractmethod
+    def ack_one(self, offset: int) -> None:
+        """One of it is finished. Again is no change. Raises Fenced if the claim passed on."""
+
+    def fail(self) -> None:
+        """None of what is left of it worked out. See `Message.fail`."""
+        raise _cannot_fail()
+
+    def fail_one(self, offset: int) -> None:
+        raise _cannot_fail()
 
     def __len__(self) -> int:
         return len(self.records)
@@ -66,20 +103,85 @@ class Batch:
     def __iter__(self) -> Iterator[Message]:
         return (Message(record, self) for record in self.records)
 
+
+class TimedBatch(Batch):
+    """One whose messages may become overdue."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether it is for ever none of our business; `is_lost` may pass."""
+
+    @abstractmethod
+    def unfinished(self) -> list[int]:
+        """The offsets that are not finished yet."""
+
+    @abstractmethod
+    def finish(self, offset: int) -> None:
+        """Count it as finished, whatever the user does."""
+
+
+class Holder(Protocol):
+    """Who knows whether work is still ours."""
+
+    def is_good(self, work: Work, /) -> bool:
+        """Whether it may be handed out now."""
+        ...
+
+    def is_held(self, work: Work, /) -> bool: ...
+
+
+class PartitionBatch(TimedBatch):
+    """Handed out under one claim on the whole partition."""
+
+    __slots__ = ("_holder", "_lot", "work")
+
+    def __init__(self, records: list[Received], work: Work, holder: Holder) -> None:
+        super().__init__(records)
+        self.work, self._holder = work, holder
+        self._lot = Lot(_Offsets(records), work.next_offset, records[-1].offset() + 1)
+        work.handed_out(self._lot)
+
+    @property
+    def token(self) -> int:
+        return self.work.tenure.token
+
+    @property
+    def is_lost(self) -> bool:
+        return not self._holder.is_good(self.work)
+
+    @property
+    def is_over(self) -> bool:
+        return not self._holder.is_held(self.work)
+
+    @property
+    def start(self) -> int:
+        return self._lot.start
+
+    @property
+    def end(self) -> int:
+        """The next offset behind it."""
+        return self._lot.end
+
+    def unfinished(self) -> list[int]:
+        return self.work.unfinished(self._lot)
+
+    def finish(self, offset: int) -> None:
+        self.work.finished(self._lot, offset)
+
     def ack(self) -> None:
-        """All of it is finished. Raises Fenced if the claim passed on."""
         self._check()
         self.pass_over()
 
     def pass_over(self) -> None:
         """Finished before it is handed out: at most once."""
-        self._lot.finished_all()
-        self.work.settle()
+        self.work.finished(self._lot)
 
     def ack_one(self, offset: int) -> None:
         self._check()
-        self._lot.finished(offset)
-        self.work.settle()
+        self.finish(offset)
 
     def _check(self) -> None:
         if self.is_lost:
@@ -91,49 +193,63 @@ class Batch:
 
 
 class Message:
-    """A record that was handed out under a claim."""
+    """A record that was handed out."""
 
-    __slots__ = ("_batch", "_record")
+    __slots__ = ("batch", "record")
 
     def __init__(self, record: Received, batch: Batch) -> None:
-        self._record, self._batch = record, batch
+        self.record, self.batch = record, batch
 
     @property
     def topic(self) -> str:
-        return self._record.topic()
+        return self.record.topic()
 
     @property
     def partition(self) -> int:
-        return self._record.partition()
+        return self.record.partition()
 
     @property
     def offset(self) -> int:
-        return self._record.offset()
+        return self.record.offset()
 
     @property
     def key(self) -> bytes | None:
-        return self._record.key()
+        return self.record.key()
 
     @property
     def value(self) -> bytes | None:
-        return self._record.value()
+        return self.record.value()
 
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
-        return self._record.headers() or []
+        return self.record.headers() or []
 
     @property
     def timestamp_ms(self) -> int:
-        return self._record.timestamp()[1]
+        return self.record.timestamp()[1]
 
     @property
     def token(self) -> int:
-        return self._batch.token
+        return self.batch.token
 
     @property
     def is_lost(self) -> bool:
-        return self._batch.is_lost
+        return self.batch.is_lost
 
     def ack(self) -> None:
         """Finished. Again is no change. Raises Fenced if the claim passed on: it may be handed out elsewhere."""
-        self._batch.ack_one(self.offset)
+        self.batch.ack_one(self.offset)
+
+    def fail(self) -> None:
+        """It did not work out: somebody gets it again, and after `delivery_limit` times it is buried. Ranges only.
+
+        Raises Fenced if the claim passed on, UsageError where a single message cannot be given back.
+        """
+        self.batch.fail_one(self.offset)
+
+
+def _cannot_fail() -> UsageError:
+    return UsageError(
+        "a partition that is claimed as a whole cannot give a single message back",
+        next_step='use share="ranges"; or leave it unacked, with an ack_timeout',
+    )

@@ -39,7 +39,7 @@ def lags(kafka: KafkaSettings, slots: Iterable[SlotSeen]) -> list[SlotLag]:
     with Admin(kafka) as admin:
         bounds = _bounds(admin, {where for where, _ in wanted})
     behind = {(where, _from(seen, bounds[where])) for where, seen in wanted if _lag(seen, bounds.get(where))}
-    times = _next_times(kafka, behind)
+    times = next_times(kafka, behind)
     return [_slot_lag(seen, where, bounds.get(where), times) for where, seen in wanted]
 
 
@@ -76,7 +76,7 @@ def _lag(seen: SlotSeen, bounds: Bounds | None) -> int | None:
     return max(0, bounds.stable_end - _from(seen, bounds))
 
 
-def _next_times(kafka: KafkaSettings, behind: Iterable[_Place]) -> dict[_Place, int]:
+def next_times(kafka: KafkaSettings, behind: Iterable[_Place]) -> dict[_Place, int]:
     """The append times of the first records from these places on, as many as could be read in time."""
     found: dict[_Place, int] = {}
     left = sorted(behind)

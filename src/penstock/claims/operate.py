@@ -14,9 +14,10 @@ from typing import Literal
 
 from penstock.claims.look import Folds, opened, read_all
 from penstock.claims.placement import check_genesis, check_partitions, genesis, partition_of
-from penstock.claims.records import Claimed, ClaimReleased, GroupPaused, Slot
+from penstock.claims.records import Beat, Claimed, ClaimReleased, GroupPaused, Heartbeat, Slot
 from penstock.claims.state import Claims
 from penstock.errors import Refused, TransientError, UsageError
+from penstock.kafka.reader import Reader
 from penstock.kafka.topics import Admin
 from penstock.ledger.codec import Record
 from penstock.ledger.machine import Fold, Verdict
@@ -86,17 +87,35 @@ class Operator:
         claim = self._ask(partition, Claimed(slot, by, instance, expects=state.epoch))
         if not _accepted(claim) or claim.offset is None:
             raise _refused(slot, _reason(claim), by)
+        if producers := tuple(sorted(fold.machine.slot(slot).producers)):
+            self._fence(partition, Beat(slot, claim.offset, fenced=producers), by, instance)
+        self._show(slot, position)
         released = ClaimReleased(slot, by, instance, claim.offset, position=position, reset=True)
-        release = self._ask(partition, released)
-        if not _accepted(release):
-            raise TransientError(
-                f"{slot} was claimed for the reset, but lost before: {_reason(release)}", next_step="run the same again"
-            )
+        self._must(self._ask(partition, released), slot)
         return ResetDone(slot=slot, epoch=claim.offset, position_before=before, position=position)
+
+    def _fence(self, partition: int, beat: Beat, by: str, instance: str) -> None:
+        """No former owner may commit any more: with a transaction it would move the group's offset once more."""
+        for transactional_id in beat.fenced:
+            self._tail.log.fence(transactional_id)
+        self._must(self._ask(partition, Heartbeat(by, instance, (beat,))), beat.slot)
+
+    def _show(self, slot: Slot, position: int) -> None:
+        """The group's offset in Kafka: lag tools read it, and members with transactions go by it."""
+        if slot.partition is None:
+            return
+        with Reader(self._settings.kafka, group=slot.group) as reader:
+            reader.commit({TopicPartition(slot.topic, slot.partition): position})
+
+    def _must(self, ticket: Ticket, slot: Slot) -> None:
+        if not _accepted(ticket):
+            raise TransientError(
+                f"{slot} was claimed for the reset, but lost before: {_reason(ticket)}", next_step="run the same again"
+            )
 
     def _resolved(self, slot: Slot, to: To) -> int:
         if slot.partition is None:
-            raise UsageError(f"{slot} is a lock: it has no position", next_step="name a partition: GROUP/TOPIC/NUMBER")
+            return _resolved_for_lock(slot, to)
         where = TopicPartition(slot.topic, slot.partition)
         with Admin(self._settings.kafka) as admin:
             bounds = admin.bounds([where])[where]
@@ -156,6 +175,16 @@ class Operator:
                         next_step="check the broker (`penstock doctor`), then run the same again",
                     )
         return tickets
+
+
+def _resolved_for_lock(slot: Slot, to: To) -> int:
+    """The position of a lock is that of its job: the log time from which it is due. 0 is long ago."""
+    if isinstance(to, str):
+        raise UsageError(
+            f"{slot} is a lock: there is no {to} in it",
+            next_step="give --to 0, so that the job of that name is due at once, or a partition: GROUP/TOPIC/NUMBER",
+        )
+    return to
 
 
 def _held(fold: Fold[Claims], slot: Slot) -> str | None:

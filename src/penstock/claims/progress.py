@@ -23,6 +23,10 @@ class Lot:
     def count(self) -> int:
         return len(self.offsets) if self._left is None else len(self._left)
 
+    def left(self) -> list[int]:
+        """The offsets that are not finished, in order."""
+        return list(self.offsets if self._left is None else self._left)
+
     def finished(self, offset: int) -> None:
         if self._left is None:
             self._left = dict.fromkeys(self.offsets)

@@ -8,6 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.claims.placement import mend_for
+from penstock.claims.records import ClaimsFounded
 from penstock.errors import BrokerUnavailable, CheckFailed
 from penstock.kafka.topics import ClusterInfo, TopicInfo, TopicSpec
 from penstock.topics import Step, steps
@@ -53,6 +55,15 @@ class LedgerClock(NamedTuple):
     """Why the ledger was not read to its end; nothing if it was."""
 
 
+class Founded(NamedTuple):
+    """What the coordination ledger was founded for, next to what the settings say."""
+
+    ledger: str
+    ours: ClaimsFounded
+    theirs: Mapping[int, ClaimsFounded | None]
+    """By partition; None where nobody has founded it yet."""
+
+
 def furthest(clocks: Iterable[LedgerClock]) -> LedgerClock:
     """The clock of a ledger's partitions that is furthest ahead; it is unread as soon as any of them is."""
     found = tuple(clocks)
@@ -76,6 +87,7 @@ class Seen:
     specs: tuple[TopicSpec, ...] = ()
     topics: Mapping[str, TopicInfo] | None = None
     clocks: tuple[LedgerClock, ...] = ()
+    founded: Founded | None = None
     now_ms: int = 0
 
     def topic_steps(self) -> tuple[Step, ...]:
@@ -106,6 +118,8 @@ def _findings(seen: Seen) -> Iterator[Finding]:
     yield from map(_disk, seen.disks)
     yield from _broker(seen)
     yield from _topics(seen)
+    if seen.founded is not None:
+        yield _founded(seen.founded)
     yield from (_clock(clock, seen.now_ms) for clock in seen.clocks)
 
 
@@ -181,6 +195,23 @@ def _replicas(info: TopicInfo) -> Finding:
         return _red(name, f"partitions {_listed(info.leaderless)} have no leader", "start the brokers that are down")
     what = f"partitions {_listed(info.under_replicated)} have replicas that are not in sync"
     return Finding(name=name, status=Status.YELLOW, what=what, mend="start the broker that is down, or wait for it")
+
+
+def _founded(founded: Founded) -> Finding:
+    name = f"genesis: {founded.ledger}"
+    for partition, theirs in founded.theirs.items():
+        if theirs is not None and theirs != founded.ours:
+            wrong = "; ".join(_differences(theirs, founded.ours))
+            return _red(name, f"partition {partition} was founded otherwise: {wrong}", mend_for(theirs))
+    if all(theirs is None for theirs in founded.theirs.values()):
+        return _green(name, "not founded yet: the first member does it")
+    return _green(name, "founded as the settings say")
+
+
+def _differences(theirs: ClaimsFounded, ours: ClaimsFounded) -> Iterator[str]:
+    for field in ("partitions", "heartbeat_ms", "window", "delivery_limit"):
+        if getattr(theirs, field) != getattr(ours, field):
+            yield f"{field} {getattr(theirs, field)}, the settings say {getattr(ours, field)}"
 
 
 def _clock(clock: LedgerClock, now_ms: int) -> Finding:

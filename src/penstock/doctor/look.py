@@ -15,8 +15,10 @@ from penstock.broker import jars
 from penstock.broker.java import find_java
 from penstock.broker.places import cache_folder
 from penstock.broker.running import default_data, running_on
+from penstock.claims.placement import coordination_topic, genesis
 from penstock.doctor.clocks import log_clock
-from penstock.doctor.findings import Disk, LedgerClock, Seen, furthest
+from penstock.doctor.findings import Disk, Founded, LedgerClock, Seen, furthest
+from penstock.doctor.genesis import founded
 from penstock.errors import NotFound, PenstockError, TransientError
 from penstock.kafka.topics import Admin, TopicInfo
 from penstock.ledger.kafka_log import KafkaLog
@@ -105,11 +107,37 @@ def _asked(settings: Settings, kafka: KafkaSettings) -> dict[str, Any]:
     with Admin(kafka) as admin:
         cluster = admin.cluster()
         topics = admin.describe([spec.name for spec in needed(settings)])
-    return {"cluster": cluster, "topics": topics, "clocks": tuple(_clocks(settings, kafka, topics))}
-
-
-def _clocks(settings: Settings, kafka: KafkaSettings, topics: Mapping[str, TopicInfo]) -> Iterable[LedgerClock]:
     deadline = time.monotonic() + LEDGERS_TIMEOUT_S
+    return {
+        "cluster": cluster,
+        "topics": topics,
+        "founded": _founded(settings, kafka, topics, deadline),
+        "clocks": tuple(_clocks(settings, kafka, topics, deadline)),
+    }
+
+
+def _founded(
+    settings: Settings, kafka: KafkaSettings, topics: Mapping[str, TopicInfo], deadline: float
+) -> Founded | None:
+    topic = coordination_topic(settings)
+    if topic not in topics or topic + SNAPSHOTS_SUFFIX not in topics:
+        return None
+    quick = replace(kafka, request_timeout=READ_TIMEOUT)
+    log, snapshots = KafkaLog(quick, topic), Snapshots(KafkaLog(quick, topic + SNAPSHOTS_SUFFIX))
+    try:
+        partitions = range(topics[topic].partitions)
+        theirs = {p: founded(log, snapshots, p, is_time_up=lambda: _is_past(deadline)) for p in partitions}
+    except (TransientError, NotFound):
+        theirs = {}  # the clocks say so
+    finally:
+        log.close()
+        snapshots.close()
+    return Founded(settings.claims.topic, genesis(settings.claims), theirs)
+
+
+def _clocks(
+    settings: Settings, kafka: KafkaSettings, topics: Mapping[str, TopicInfo], deadline: float
+) -> Iterable[LedgerClock]:
     for ledger in ledgers(settings):
         topic = settings.topic_prefix + ledger
         if topic in topics and topic + SNAPSHOTS_SUFFIX in topics:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.findings import Disk, Finding, LedgerClock, Seen, Status, furthest, judged, verdict_of
+from penstock.claims.records import ClaimsFounded
+from penstock.doctor.findings import Disk, Finding, Founded, LedgerClock, Seen, Status, furthest, judged, verdict_of
 from penstock.errors import BrokerUnavailable, CheckFailed
 from penstock.kafka.topics import BrokerInfo, ClusterInfo, TopicInfo, TopicSpec
 from penstock.ledger.topics import for_cluster, ledger_topics
@@ -57,6 +58,23 @@ def test_three_healthy_brokers_and_right_topics_are_green_throughout() -> None:
 
     assert {found.status for found in findings} == {Status.GREEN}
     assert verdict_of(findings) is None
+
+
+def test_a_coordination_ledger_that_was_founded_otherwise_is_red_with_the_settings_that_mend_it() -> None:
+    ours = ClaimsFounded(partitions=2, heartbeat_ms=2_000, window=100, delivery_limit=5)
+    theirs = ClaimsFounded(partitions=2, heartbeat_ms=5_000, window=100, delivery_limit=5)
+    name = "genesis: penstock.claims"
+
+    found = finding(replace(healthy(), founded=Founded("penstock.claims", ours, {0: ours, 1: theirs})), name)
+    assert found.status is Status.RED
+    assert "partition 1" in found.what
+    assert "heartbeat_ms 5000, the settings say 2000" in found.what
+    assert 'heartbeat = "5s"' in found.mend
+
+    fine = finding(replace(healthy(), founded=Founded("penstock.claims", ours, {0: ours, 1: None})), name)
+    assert (fine.status, fine.what) == (Status.GREEN, "founded as the settings say")
+    new = finding(replace(healthy(), founded=Founded("penstock.claims", ours, {0: None})), name)
+    assert (new.status, new.what) == (Status.GREEN, "not founded yet: the first member does it")
 
 
 def test_one_broker_is_yellow_and_no_failure() -> None:
