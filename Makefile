@@ -15,7 +15,7 @@ JARS := $(VENV)/.jars-fetched
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-long check format bench requirements clean
+.PHONY: help setup demo test test-long postgres check format bench requirements clean
 
 help: ## say what can be made
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' Makefile | expand -t 20
@@ -26,11 +26,14 @@ setup: $(PACKAGES) $(JARS) ## everything that Penstock needs, in .venv; a moment
 demo: setup ## see it work: an embedded Kafka, a ledger, a kill, nothing lost (ONCE=1 ends by itself)
 	exec $(BIN)/penstock demo $(if $(ONCE),--once)
 
-test: setup ## all tests but the heavier forms (ARGS="-k name" goes to pytest)
+test: setup postgres ## all tests but the heavier forms (ARGS="-k name" goes to pytest)
 	exec $(BIN)/pytest -m "not long" $(ARGS)
 
-test-long: setup ## all tests, with the heavier forms of the fault and load tests
+test-long: setup postgres ## all tests, with the heavier forms of the fault and load tests
 	exec $(BIN)/pytest $(ARGS)
+
+postgres: setup ## a PostgreSQL server for the tests, if the machine has none: unpacked into .venv, not installed
+	@tests/real/fetch_postgres.sh
 
 check: setup ## format, lint, types, import directions
 	$(BIN)/ruff format --check .

@@ -42,6 +42,36 @@ def test_the_command_runs_with_the_token_and_its_exit_code_is_passed_on() -> Non
     assert "lock penstock/report is held, token" in first.stderr
 
 
+@pytest.mark.usefixtures("prefix")
+def test_with_every_one_of_all_who_ask_runs_the_command_and_its_exit_code_is_passed_on() -> None:
+    script = "import os, sys; print(int(os.environ['PENSTOCK_TOKEN'])); sys.exit(7)"
+    ask = ["report", "--every", "1000w", "--", sys.executable, "-c", script]
+
+    first, second = run(*ask), run(*ask)
+
+    assert (first.returncode, second.returncode) == (7, 0), first.stderr + second.stderr
+    assert (first.stdout != "", second.stdout) == (True, "")
+    assert "job penstock/report runs for" in first.stderr
+    assert "job penstock/report was run in this period already" in second.stderr
+
+
+@pytest.mark.usefixtures("prefix")
+def test_a_job_is_due_again_after_a_reset() -> None:
+    ask = ["report", "--every", "1000w", "--", sys.executable, "-c", "print('ran')"]
+    assert (run(*ask).stdout, run(*ask).stdout) == ("ran\n", "")
+
+    reset = subprocess.run(
+        [*PENSTOCK, "claims", "reset", "penstock/report", "--to", "0", "--yes"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert reset.returncode == 0, reset.stderr
+    assert run(*ask).stdout == "ran\n"
+
+
 def test_with_no_wait_it_exits_6_while_somebody_else_holds_it(prefix: Path) -> None:
     hold = f"import pathlib, time\npathlib.Path({str(prefix / 'held')!r}).touch()\ntime.sleep(60)"
     with subprocess.Popen([*PENSTOCK, "lock", "report", "--", sys.executable, "-c", hold]) as holder:

@@ -23,6 +23,14 @@ LOOK_EVERY_S = 0.1
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGS]...")
 @click.option("--wait", metavar="DURATION", help="How long to wait for the lock.  [default: as long as it takes]")
 @click.option("--no-wait", is_flag=True, help="Exit with 6 at once if somebody else holds it.")
+@click.option("--every", metavar="DURATION", help="Run it once in every such period, however many machines ask.")
+@click.option(
+    "--delivery",
+    type=click.Choice(["at_least_once", "at_most_once"]),
+    default="at_least_once",
+    show_default=True,
+    help="With --every: whether a period whose command died with its machine is run again.",
+)
 @click.option("--group", default="penstock", show_default=True, help="Locks of other groups have other names.")
 @click.option("--grace", metavar="DURATION", default="10s", show_default=True, help="From SIGTERM to SIGKILL.")
 @quiet_option
@@ -34,6 +42,8 @@ def command(
     arguments: tuple[str, ...],
     wait: str | None,
     no_wait: bool,
+    every: str | None,
+    delivery: str,
     group: str,
     grace: str,
     quiet: bool,
@@ -42,7 +52,11 @@ def command(
 
     The command finds the fencing token in PENSTOCK_TOKEN: what it writes to should refuse a lower one than it has seen.
     If the lock is lost the command is stopped, and this exits with 1. Else the exit code is the command's.
+
+    With --every it is a job: of all who ask in one period, by the clock of the broker, one runs the command, and the
+    others exit with 0. Let the cron of every machine ask.
     """
+    from penstock.claims.job import Job, Run
     from penstock.claims.lock import Lock
     from penstock.doctor.look import with_running_broker
     from penstock.values import duration
@@ -51,6 +65,17 @@ def command(
     if not settings.kafka.bootstrap_servers:
         raise ConfigError("no Kafka is named", next_step="give -b HOST:PORT, or start one: `penstock broker start`")
     limit = int(settings.claims.heartbeat) / 1_000 if no_wait else wait
+    codes: list[int] = []
+
+    def run_job(run: Run) -> None:
+        say(f"job {group}/{name} runs for {run.scheduled_for:%Y-%m-%d %H:%M:%S} UTC, token {run.token}", quiet=quiet)
+        codes.append(_run(arguments, run.token, run.lost.is_set, grace_s=duration(grace).seconds))
+
+    if every is not None:
+        job = Job(settings, name, run_job, every=every, group=group, delivery=delivery)
+        if job.run_if_due(timeout=limit) is None:
+            say(f"job {group}/{name} was run in this period already", quiet=quiet)
+        raise click.exceptions.Exit(sum(codes))
     with Lock(settings, name, group=group, timeout=limit) as lock:
         say(f"lock {lock.slot} is held, token {lock.token}", quiet=quiet)
         code = _run(arguments, lock.token, lock.lost.is_set, grace_s=duration(grace).seconds)
