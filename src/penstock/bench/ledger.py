@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 
+from penstock.bench.ground import Ground
 from penstock.bench.report import BenchReport, Bound, alternating, median_ratio
 from penstock.kafka.bare import BareProducer
 from penstock.ledger.codec import encode
@@ -34,19 +35,20 @@ def measure(settings: KafkaSettings, *, quick: bool, told: Told) -> BenchReport:
     runs = 5 if quick else 9
     append_count = 50_000 if quick else 200_000
     replay_count = 200_000 if quick else 1_000_000
-    figures = {
-        **_append(settings, runs, append_count, told),
-        **_read_back(settings, 100 if quick else 1_000, told),
-        **_replay(settings, runs, replay_count, told),
-    }
+    with Ground(settings) as ground:
+        figures = {
+            **_append(ground, runs, append_count, told),
+            **_read_back(ground, 100 if quick else 1_000, told),
+            **_replay(ground, runs, replay_count, told),
+        }
     return BenchReport(bench="ledger", figures=figures, bounds=BOUNDS, runs=runs)
 
 
-def _append(settings: KafkaSettings, runs: int, count: int, told: Told) -> dict[str, float]:
+def _append(ground: Ground, runs: int, count: int, told: Told) -> dict[str, float]:
     """Records/s from the first append to the last acknowledgement, ours (encoded each time) and the bare producer's."""
-    topic = _new_ledger(settings)
-    log, snapshots = open_ledger(settings, topic)
-    bare = BareProducer(settings)
+    topic = _new_ledger(ground)
+    log, snapshots = open_ledger(ground.kafka, topic)
+    bare = BareProducer(ground.kafka)
 
     def ours() -> float:
         began = time.perf_counter()
@@ -68,16 +70,16 @@ def _append(settings: KafkaSettings, runs: int, count: int, told: Told) -> dict[
         "append_ratio": median_ratio(ones, others),
         "append_records_per_s": statistics.median(ones),
         "bare_append_records_per_s": statistics.median(others),
-        "round_trip_records_per_s": _round_trips(settings, runs, count, told),
+        "round_trip_records_per_s": _round_trips(ground, runs, count, told),
     }
 
 
-def _round_trips(settings: KafkaSettings, runs: int, count: int, told: Told) -> float:
+def _round_trips(ground: Ground, runs: int, count: int, told: Told) -> float:
     """Records/s from the first append to the last verdict: with tickets, read back by the same process."""
     rates = []
     for number in range(runs):
         told(f"round trip, run {number + 1} of {runs}")
-        tail = _opened(settings)
+        tail = _opened(ground)
         began = time.perf_counter()
         waiting = count
         for sent in range(1, count + 1):
@@ -91,10 +93,10 @@ def _round_trips(settings: KafkaSettings, runs: int, count: int, told: Told) -> 
     return statistics.median(rates)
 
 
-def _read_back(settings: KafkaSettings, count: int, told: Told) -> dict[str, float]:
+def _read_back(ground: Ground, count: int, told: Told) -> dict[str, float]:
     """From before an append until its verdict, one at a time with a pause between."""
     told(f"read-back, {count} times")
-    tail = _opened(settings)
+    tail = _opened(ground)
     spans_ms = []
     for _ in range(count + 10):
         began = time.perf_counter()
@@ -108,11 +110,11 @@ def _read_back(settings: KafkaSettings, count: int, told: Told) -> dict[str, flo
     return {"readback_p50_ms": statistics.median(spans_ms), "readback_p99_ms": spans_ms[int(len(spans_ms) * 0.99)]}
 
 
-def _replay(settings: KafkaSettings, runs: int, count: int, told: Told) -> dict[str, float]:
+def _replay(ground: Ground, runs: int, count: int, told: Told) -> dict[str, float]:
     """Records/s from an opened ledger to its end: reading from the broker, decoding and judging."""
     told(f"replay, writing {count:,} records")
-    topic = _new_ledger(settings)
-    writer = _tail(*open_ledger(settings, topic))
+    topic = _new_ledger(ground)
+    writer = _tail(*open_ledger(ground.kafka, topic))
     writer.follow([0])
     writer.append(0, CounterFounded(60_000))
     writer.append(0, CounterTaken("bench"))
@@ -122,7 +124,7 @@ def _replay(settings: KafkaSettings, runs: int, count: int, told: Told) -> dict[
     rates = []
     for number in range(runs):
         told(f"replay, run {number + 1} of {runs}")
-        log, snapshots = open_ledger(settings, topic)
+        log, snapshots = open_ledger(ground.kafka, topic)
         reader = _tail(log, snapshots)
         began = time.perf_counter()
         reader.follow([0])
@@ -139,14 +141,14 @@ def _must_be(total: int, count: int) -> None:
         raise ValueError(f"the replay counted {total}, not {count}")
 
 
-def _new_ledger(settings: KafkaSettings) -> str:
-    name = f"penstock-bench-{uuid.uuid4().hex[:8]}"
-    make_ledger(settings, name, partitions=1)
+def _new_ledger(ground: Ground) -> str:
+    name = f"{ground.prefix}{uuid.uuid4().hex[:8]}"
+    make_ledger(ground.kafka, name, partitions=1)
     return name
 
 
-def _opened(settings: KafkaSettings) -> Tail[Counter]:
-    tail = _tail(*open_ledger(settings, _new_ledger(settings)))
+def _opened(ground: Ground) -> Tail[Counter]:
+    tail = _tail(*open_ledger(ground.kafka, _new_ledger(ground)))
     tail.follow([0])
     return tail
 

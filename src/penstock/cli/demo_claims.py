@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import CheckFailed
 
@@ -23,12 +23,22 @@ ORDERS = 10_000
 PATIENCE_S = 60.0
 
 
+class _Handed(NamedTuple):
+    """One batch that a member was handed."""
+
+    at_s: float
+    partition: int
+    start: int
+    end: int
+
+
 @dataclass(slots=True)
 class _Member:
     """One process of the group, and what it says it has worked on."""
 
     process: subprocess.Popen[str]
     seen: Counter[tuple[int, int]] = field(default_factory=Counter)
+    handed: list[_Handed] = field(default_factory=list)
     listener: threading.Thread | None = None
 
     @classmethod
@@ -44,8 +54,15 @@ class _Member:
             return
         with self.process.stdout as lines:
             for line in lines:
-                partition, start, end = map(int, line.split())
-                self.seen.update((partition, offset) for offset in range(start, end))
+                at_s, *numbers = line.split()
+                batch = _Handed(float(at_s), *map(int, numbers))
+                self.handed.append(batch)
+                self.seen.update((batch.partition, offset) for offset in range(batch.start, batch.end))
+
+    def first_after(self, at_s: float) -> dict[int, _Handed]:
+        """Of each partition, the first batch after that time."""
+        later = (batch for batch in reversed(list(self.handed)) if batch.at_s > at_s)
+        return {batch.partition: batch for batch in later}
 
     def end(self) -> None:
         self.process.kill()
@@ -77,14 +94,13 @@ def _share_and_kill(story: Story, settings: KafkaSettings, members: list[_Member
         _work_on(members, sent)
         worked = [_partitions_of(set(member.seen) - old) for member, old in zip(members, before, strict=True)]
     time.sleep(1)  # a heartbeat tells the positions: what it has not told yet would be repeated
-    done_before = set(second.seen)
     first.end()
     killed_at = time.monotonic()
     sent += _send(settings, ORDERS)
-    _wait(lambda: bool(_partitions_of(set(second.seen) - done_before) & worked[0]), "nobody took over")
-    took_s = time.monotonic() - killed_at
+    _wait(lambda: worked[0] <= second.first_after(killed_at).keys(), "nobody took over")
     _work_on(members, sent)
-    _tell(story, members, sent, took_s)
+    taken = {number: batch for number, batch in second.first_after(killed_at).items() if number in worked[0]}
+    _tell(story, members, sent, taken, killed_at)
 
 
 def _work_on(members: list[_Member], sent: int) -> None:
@@ -95,14 +111,23 @@ def _partitions_of(seen: set[tuple[int, int]]) -> set[int]:
     return {partition for partition, _ in seen}
 
 
-def _tell(story: Story, members: list[_Member], sent: int, took_s: float) -> None:
+def _tell(story: Story, members: list[_Member], sent: int, taken: dict[int, _Handed], killed_at: float) -> None:
     seen: Counter[tuple[int, int]] = Counter()
     for member in members:
         seen.update(member.seen)
     lost, again = sent - len(seen), seen.total() - len(seen)
-    story.tell("claims", f"{PARTITIONS} partitions, 2 members; member-1 killed, taken over in {took_s:.1f} s")
+    times = sorted(batch.at_s - killed_at for batch in taken.values())
+    story.tell("claims", f"{PARTITIONS} partitions, 2 members; member-1 killed, taken over in {times[-1]:.1f} s")
+    took = (f"{n} from offset {batch.start} after {batch.at_s - killed_at:.1f} s" for n, batch in sorted(taken.items()))
+    story.tell("", f"member-2 took partitions {' · '.join(took)}")
     story.tell("", f"sent {sent:,} · worked on {len(seen):,} · lost {lost} · repeated {again} (at least once)")
-    story.figures["claims"] = {"sent": sent, "lost": lost, "repeated": again, "takeover_s": round(took_s, 2)}
+    story.figures["claims"] = {
+        "sent": sent,
+        "lost": lost,
+        "repeated": again,
+        "takeover_s": round(times[-1], 2),
+        "taken": {str(number): {"from": batch.start} for number, batch in sorted(taken.items())},
+    }
     story.check(f"{lost} orders were not worked on", lost == 0)
 
 

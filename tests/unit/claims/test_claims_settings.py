@@ -17,7 +17,7 @@ def test_the_defaults_are_those_of_the_protocol() -> None:
     claims = Settings().claims
 
     assert (claims.topic, claims.partitions, claims.heartbeat) == ("penstock.claims", 8, duration("2s"))
-    assert (claims.window, claims.delivery_limit, claims.snapshot_every) == (100_000, 5, 100_000)
+    assert (claims.window, claims.delivery_limit, claims.snapshot_every) == (1_000_000, 5, 100_000)
 
 
 def test_a_file_and_the_environment_set_them(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""Where a bench works: topics of its own, deleted at its end, with messages in them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from penstock.kafka.topics import Admin, TopicSpec
+from penstock.kafka.writer import Writer
+from penstock.settings import ClaimsSettings, KafkaSettings, Settings
+from penstock.values import DurationLike, duration
+
+TICKS_PER_S = 50
+
+
+class Ground:
+    """Every topic that is made under its prefix goes when the bench is over."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self.kafka = kafka
+        self.prefix = f"penstock-bench-{uuid.uuid4().hex[:8]}-"
+        self._admin = Admin(kafka)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admin.delete([name for name in self._admin.names() if name.startswith(self.prefix)])
+        self._admin.close()
+
+    def settings(self, *, heartbeat: DurationLike = "2s", partitions: int = 8) -> Settings:
+        """Settings with a coordination ledger that nobody else uses."""
+        claims = ClaimsSettings(
+            topic=f"claims-{uuid.uuid4().hex[:8]}",
+            heartbeat=duration(heartbeat),
+            partitions=partitions,
+        )
+        return Settings(kafka=self.kafka, claims=claims, topic_prefix=self.prefix)
+
+    def topic(self, name: str, *, partitions: int) -> str:
+        full = f"{self.prefix}{name}"
+        self._admin.create([TopicSpec(name=full, partitions=partitions, config={}, reason="a bench")])
+        return full
+
+    def filled(self, name: str, *, partitions: int, count: int, value: bytes) -> str:
+        """A topic with `count` messages, spread evenly."""
+        topic = self.topic(name, partitions=partitions)
+        with Writer(self.kafka) as writer:
+            for number in range(count):
+                writer.send(topic, number % partitions, value)
+            left = writer.flush(120_000)
+        if left or writer.failures:
+            raise ValueError(f"{left + writer.failures} of {count} messages could not be written")
+        return topic
+
+    @contextmanager
+    def fed(self, topic: str, *, partitions: int, per_s: int, value: bytes) -> Iterator[None]:
+        """Messages arrive at this rate, evenly over the partitions, for as long as this lasts."""
+        stopping = threading.Event()
+        feeder = threading.Thread(target=self._feed, args=(topic, partitions, per_s, value, stopping))
+        feeder.start()
+        try:
+            yield
+        finally:
+            stopping.set()
+            feeder.join()
+
+    def _feed(self, topic: str, partitions: int, per_s: int, value: bytes, stopping: threading.Event) -> None:
+        began, sent = time.monotonic(), 0
+        with Writer(self.kafka) as writer:
+            while not stopping.wait(1 / TICKS_PER_S):
+                due = int((time.monotonic() - began) * per_s)
+                for number in range(sent, due):
+                    writer.send(topic, number % partitions, value)
+                sent = due
