@@ -1,0 +1,138 @@
+"""A value for every offset, kept as runs of equal values: a million acks in a row are one run.
+
+    0          500        501               740                     … for ever
+    | finished | waiting  | finished        | ready
+
+The runs are in chunks of a bounded size, so that a change costs the same with a hundred thousand gaps as with none:
+to find the place is a bisection, to change it moves one chunk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+V = TypeVar("V")
+
+_CHUNK_MAX = 512
+_CHUNK_SMALL = 64
+
+
+class Run(NamedTuple, Generic[V]):
+    """Offsets from `start` to before `end` that have the same value."""
+
+    start: int
+    end: int
+    value: V
+
+
+class Spans(Generic[V]):
+    """A map from offsets (0 and up, without end) to values. Neighbouring runs always differ: equal maps look equal."""
+
+    def __init__(self, value: V) -> None:
+        self._firsts = [0]
+        """The first start in every chunk."""
+        self._starts: list[list[int]] = [[0]]
+        self._values: list[list[V]] = [[value]]
+
+    def __len__(self) -> int:
+        """How many runs there are."""
+        return sum(map(len, self._starts))
+
+    def __iter__(self) -> Iterator[tuple[int, V]]:
+        """Every run by its start; each ends where the next one starts, the last one never."""
+        for starts, values in zip(self._starts, self._values, strict=True):
+            yield from zip(starts, values, strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spans) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def at(self, offset: int) -> V:
+        chunk = bisect_right(self._firsts, offset) - 1
+        return self._values[chunk][bisect_right(self._starts[chunk], offset) - 1]
+
+    def end_of(self, offset: int) -> int | None:
+        """Where the run that holds the offset ends; none for the last one."""
+        chunk = bisect_right(self._firsts, offset) - 1
+        starts = self._starts[chunk]
+        index = bisect_right(starts, offset)
+        if index < len(starts):
+            return starts[index]
+        return self._firsts[chunk + 1] if chunk + 1 < len(self._firsts) else None
+
+    def runs(self, start: int, end: int) -> list[Run[V]]:
+        """All that lies within these offsets, cut to them."""
+        chunk = bisect_right(self._firsts, start) - 1
+        starts, values = self._starts[chunk], self._values[chunk]
+        index = bisect_right(starts, start)
+        found: list[Run[V]] = []
+        while True:
+            if index < len(starts):
+                upto = starts[index]
+            else:
+                upto = self._firsts[chunk + 1] if chunk + 1 < len(self._firsts) else end
+            if upto >= end:
+                found.append(Run(start, end, values[index - 1]))
+                return found
+            found.append(Run(start, upto, values[index - 1]))
+            start, index = upto, index + 1
+            if index > len(starts):
+                chunk, index = chunk + 1, 1
+                starts, values = self._starts[chunk], self._values[chunk]
+
+    def put(self, start: int, end: int, value: V) -> None:
+        """Give these offsets one value, whatever they had."""
+        chunk = self._one_chunk(start, end, value)
+        starts, values = self._starts[chunk], self._values[chunk]
+        low = bisect_left(starts, start)
+        high = bisect_left(starts, end, low)
+        is_boundary = starts[high] == end if high < len(starts) else self._firsts[chunk + 1 : chunk + 2] == [end]
+        is_new = low == 0 or values[low - 1] != value
+        new_starts, new_values = ([start], [value]) if is_new else ([], [])
+        if not is_boundary and values[high - 1] != value:
+            new_starts.append(end)
+            new_values.append(values[high - 1])
+        if is_boundary and high < len(starts) and values[high] == value:
+            high += 1
+        starts[low:high], values[low:high] = new_starts, new_values
+        if len(starts) > _CHUNK_MAX:
+            self._split(chunk)
+        elif len(starts) < _CHUNK_SMALL and chunk + 1 < len(self._firsts):
+            self._fuse(chunk, chunk + 1)
+
+    def load(self, runs: Iterable[tuple[int, V]]) -> None:
+        """Become the map that was iterated over."""
+        given = list(runs)
+        pieces = [given[index : index + _CHUNK_MAX // 2] for index in range(0, len(given), _CHUNK_MAX // 2)]
+        self._firsts = [piece[0][0] for piece in pieces]
+        self._starts = [[start for start, _ in piece] for piece in pieces]
+        self._values = [[value for _, value in piece] for piece in pieces]
+
+    def _one_chunk(self, start: int, end: int, value: V) -> int:
+        """The chunk in which this change can be made: with those at its edges, where the value goes on in them."""
+        firsts = self._firsts
+        low = bisect_right(firsts, start) - 1
+        high = low if low + 1 == len(firsts) or end <= firsts[low + 1] else bisect_left(firsts, end) - 1
+        if low and firsts[low] == start and self._values[low - 1][-1] == value:
+            low -= 1
+        if high + 1 < len(firsts) and firsts[high + 1] == end and self._values[high + 1][0] == value:
+            high += 1
+        if low != high:
+            self._fuse(low, high)
+        return low
+
+    def _fuse(self, low: int, high: int) -> None:
+        """Make one of two chunks; what is between them is about to be overwritten."""
+        self._starts[low : high + 1] = [self._starts[low] + self._starts[high]]
+        self._values[low : high + 1] = [self._values[low] + self._values[high]]
+        del self._firsts[low + 1 : high + 1]
+
+    def _split(self, chunk: int) -> None:
+        starts, values = self._starts[chunk], self._values[chunk]
+        middle = len(starts) // 2
+        self._starts[chunk : chunk + 1] = [starts[:middle], starts[middle:]]
+        self._values[chunk : chunk + 1] = [values[:middle], values[middle:]]
+        self._firsts.insert(chunk + 1, starts[middle])

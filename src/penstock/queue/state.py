@@ -1,0 +1,400 @@
+"""Replay of a queue's ledger: which offsets are finished, leased, waiting or buried, and how often they were tried.
+
+A lease is valid for its time after the last renewal. Expiry writes no record: an expired lease can still be renewed and
+acked under, until it is over. It is over when nothing is left in it, when another `Taken` is granted any of its
+offsets, or by `LeaseFenced`; what was still in it is then free, with one more loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from penstock.ledger.codec import Record
+from penstock.ledger.machine import ACCEPTED, UNCHANGED, Kind, Verdict, ignored, together
+from penstock.queue import dumps
+from penstock.queue.cells import FINISHED, READY, Cell, Status
+from penstock.queue.leases import Burial, Lease, Pause
+from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, packed, remove
+from penstock.queue.records import (
+    ALL,
+    ERROR_BYTES_MAX,
+    PROGRESS_BYTES_MAX,
+    RECORD_TYPES,
+    Acked,
+    Buried,
+    Copied,
+    Dropped,
+    Kept,
+    LeaseFenced,
+    Paused,
+    Progressed,
+    QueueFounded,
+    QueuesChanged,
+    Redriven,
+    Released,
+    Renewed,
+    Resumed,
+    Taken,
+)
+from penstock.queue.rulings import Ruling, ruled
+from penstock.queue.spans import Run, Spans
+
+NO_OFFSETS = ignored("there is no offset in it, or one that cannot be")
+OVER = ignored("that lease is over")
+
+
+class _Part(NamedTuple):
+    """What a record may act on: offsets that are in its lease."""
+
+    lease: Lease
+    asked: Ranges
+    covered: Ranges
+
+
+class QueueMachine:
+    """The machine of one partition of a queue's ledger."""
+
+    record_types: ClassVar[tuple[type[Record], ...]] = RECORD_TYPES
+    speaks: ClassVar[int] = 1
+
+    def __init__(self) -> None:
+        self.queues: tuple[str, ...] = ()
+        self.cells: Spans[Cell] = Spans(READY)
+        self.leases: dict[int, Lease] = {}
+        """By epoch; none of them is over."""
+        self.burials: dict[int, Burial] = {}
+        """By the offset of their record, until all is copied."""
+        self.dead: Spans[bool] = Spans(False)
+        """Copied and not redriven."""
+        self.pauses: dict[str, Pause] = {}
+        self._rules: dict[type[Record], Callable[[Any, int, int], Verdict]] = {
+            QueueFounded: self._on_founded,
+            Taken: self._on_taken,
+            Renewed: self._on_renewed,
+            LeaseFenced: self._on_fenced,
+            Acked: self._on_acked,
+            Released: self._on_released,
+            Buried: self._on_buried,
+            Progressed: self._on_progressed,
+            Copied: self._on_copied,
+            Redriven: self._on_redriven,
+            Dropped: self._on_dropped,
+            Kept: self._on_kept,
+            Paused: self._on_paused,
+            Resumed: self._on_resumed,
+            QueuesChanged: self._on_queues_changed,
+        }
+
+    def apply(self, record: Any, offset: int, clock_ms: int) -> Verdict:
+        return self._rules[type(record)](record, offset, clock_ms)
+
+    # Looking
+
+    @property
+    def position(self) -> int:
+        """All below is finished; what is buried and not copied is not."""
+        return (self.cells.end_of(0) or 0) if self.cells.at(0) is FINISHED else 0
+
+    def pause_of(self, queue: str, clock_ms: int) -> Pause | None:
+        pause = self.pauses.get(queue)
+        return pause if pause is not None and pause.holds(clock_ms) else None
+
+    def may_be_granted(self, cell: Cell, clock_ms: int) -> bool:
+        match cell.status:
+            case Status.READY:
+                return True
+            case Status.LEASED:
+                return self.leases[cell.epoch].may_end(clock_ms)
+            case Status.WAITING:
+                return cell.due_ms <= clock_ms
+            case _:
+                return False
+
+    def why_not(self, run: Run[Cell], clock_ms: int) -> str:
+        """Why these offsets cannot be granted or dropped."""
+        cell, which = run.value, f"offset {run.start} is"
+        if cell.status is Status.WAITING:
+            return f"{which} waiting until {cell.due_ms}"
+        if cell.status is not Status.LEASED:
+            return f"{which} {cell.status.value}"
+        lease = self.leases[cell.epoch]
+        held = f"{which} leased by {lease.worker} under epoch {lease.epoch}"
+        return held if lease.is_valid(clock_ms) else f"{held}, expired, and producer {lease.producer} is not fenced"
+
+    # Leases
+
+    def _on_founded(self, record: QueueFounded, offset: int, clock_ms: int) -> Verdict:
+        if not 1 <= record.version <= self.speaks or not 0 <= record.start < OFFSET_MAX:
+            return ignored("the version or the start cannot be")
+        self.queues = record.queues
+        if record.start:
+            self.cells.put(0, record.start, FINISHED)
+        return ACCEPTED
+
+    def _on_taken(self, record: Taken, offset: int, clock_ms: int) -> Verdict:
+        asked = packed(record.ranges)
+        if asked is None:
+            return NO_OFFSETS
+        if not 1 <= record.lease_ms <= OFFSET_MAX:
+            return ignored("a lease must have a time")
+        pause = self.pause_of(ALL, clock_ms)
+        if pause is not None:
+            return ignored(f"paused by {pause.by}")
+        granted, refused = self._sorted_out(asked, clock_ms, self.may_be_granted)
+        if not granted:
+            return ignored(self.why_not(refused[0], clock_ms))
+        for epoch in {run.value.epoch for run in granted if run.value.status is Status.LEASED}:
+            self._lose(self.leases[epoch])
+        covered = _ranges_of(granted)
+        self._lease(covered, offset)
+        lease = Lease(offset, record.worker, clock_ms, record.lease_ms, record.producer, record.alone, list(covered))
+        self.leases[offset] = lease
+        return ruled(asked, covered, self.why_not(refused[0], clock_ms) if refused else None)
+
+    def _sorted_out(
+        self, asked: Ranges, clock_ms: int, is_fit: Callable[[Cell, int], bool]
+    ) -> tuple[list[Run[Cell]], list[Run[Cell]]]:
+        fit: list[Run[Cell]] = []
+        unfit: list[Run[Cell]] = []
+        for start, end in asked:
+            for run in self.cells.runs(start, end):
+                (fit if is_fit(run.value, clock_ms) else unfit).append(run)
+        return fit, unfit
+
+    def _lease(self, ranges: Ranges, epoch: int) -> None:
+        for start, end in ranges:
+            for run in self.cells.runs(start, end):
+                self.cells.put(run.start, run.end, run.value.leased(epoch))
+
+    def _lose(self, lease: Lease) -> None:
+        """The lease is over, and what is left in it is free."""
+        for start, end in lease.held:
+            for run in self.cells.runs(start, end):
+                self.cells.put(run.start, run.end, run.value.lost(alone=lease.alone))
+        del self.leases[lease.epoch]
+
+    def _on_renewed(self, record: Renewed, offset: int, clock_ms: int) -> Verdict:
+        verdicts = [self._renewed(record.worker, epoch, clock_ms) for epoch in record.epochs]
+        judged = list(zip(record.epochs, verdicts, strict=True))
+        held = sorted(part for epoch in {e for e, v in judged if v is ACCEPTED} for part in self.leases[epoch].held)
+        refusal = next((f"epoch {epoch}: {verdict.reason}" for epoch, verdict in judged if verdict.reason), None)
+        whole = together(verdicts)
+        return Ruling(whole.kind, refusal or whole.reason, whole.parts, joined(held))
+
+    def _renewed(self, worker: str, epoch: int, clock_ms: int) -> Verdict:
+        lease = self.leases.get(epoch)
+        if lease is None:
+            return OVER
+        if lease.worker != worker:
+            return ignored(f"it is {lease.worker}'s lease")
+        lease.renewed_ms = clock_ms
+        return ACCEPTED
+
+    def _on_fenced(self, record: LeaseFenced, offset: int, clock_ms: int) -> Verdict:
+        lease = self.leases.get(record.epoch)
+        if lease is None:
+            return OVER
+        if lease.is_valid(clock_ms):
+            return ignored("the lease has not expired")
+        covered = tuple(lease.held)
+        self._lose(lease)
+        return Ruling(Kind.ACCEPTED, "", (), covered)
+
+    # What became of leased offsets
+
+    def _part(self, epoch: int, ranges: Ranges) -> _Part | Verdict:
+        asked = packed(ranges)
+        if asked is None:
+            return NO_OFFSETS
+        lease = self.leases.get(epoch)
+        if lease is None:
+            return OVER
+        covered = common(asked, lease.held)
+        return _Part(lease, asked, tuple(covered)) if covered else ignored("none of it is in that lease")
+
+    def _left(self, part: _Part) -> Verdict:
+        """These offsets are in the lease no more; without any it is over."""
+        self._leave(part.lease, part.covered)
+        return ruled(part.asked, part.covered, "the rest is not in that lease")
+
+    def _leave(self, lease: Lease, ranges: Iterable[Range]) -> None:
+        for part in ranges:
+            remove(lease.held, part)
+        if not lease.held:
+            del self.leases[lease.epoch]
+
+    def _on_acked(self, record: Acked, offset: int, clock_ms: int) -> Verdict:
+        part = self._part(record.epoch, record.ranges)
+        if isinstance(part, Verdict):
+            return part
+        for start, end in part.covered:
+            self.cells.put(start, end, FINISHED)
+        return self._left(part)
+
+    def _on_released(self, record: Released, offset: int, clock_ms: int) -> Verdict:
+        if record.delay_ms < 0:
+            return ignored("a delay cannot be negative")
+        part = self._part(record.epoch, record.ranges)
+        if isinstance(part, Verdict):
+            return part
+        due_ms = min(clock_ms + record.delay_ms, OFFSET_MAX)
+        self._change(
+            part.covered,
+            lambda cell: cell.released(counts=record.counts, due_ms=due_ms, delay_ms=record.delay_ms),
+        )
+        return self._left(part)
+
+    def _on_buried(self, record: Buried, offset: int, clock_ms: int) -> Verdict:
+        part = self._part(record.epoch, record.ranges)
+        if isinstance(part, Verdict):
+            return part
+        self._change(part.covered, lambda cell: cell.buried(by=offset))
+        error = record.error.encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
+        reason = record.reason.encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
+        self.burials[offset] = Burial(offset, clock_ms, reason, error, list(part.covered))
+        return self._left(part)
+
+    def _on_progressed(self, record: Progressed, offset: int, clock_ms: int) -> Verdict:
+        if len(record.data) > PROGRESS_BYTES_MAX:
+            return ignored(f"a resume token has at most {PROGRESS_BYTES_MAX} bytes")
+        part = self._part(record.epoch, ((record.offset, record.offset + 1),))
+        if isinstance(part, Verdict):
+            return part
+        self._change(part.covered, lambda cell: cell._replace(progress=record.data))
+        return ruled(part.asked, part.covered, None)
+
+    def _change(self, ranges: Ranges, changed: Callable[[Cell], Cell]) -> None:
+        for start, end in ranges:
+            for run in self.cells.runs(start, end):
+                self.cells.put(run.start, run.end, changed(run.value))
+
+    # Dead letters
+
+    def _on_copied(self, record: Copied, offset: int, clock_ms: int) -> Verdict:
+        asked = packed(record.ranges)
+        if asked is None:
+            return NO_OFFSETS
+        buried, others = self._sorted_out(asked, clock_ms, _is_buried)
+        for run in buried:
+            self._exhume(run)
+            self.dead.put(run.start, run.end, True)
+        is_so_already = all(letter.value for run in others for letter in self.dead.runs(run.start, run.end))
+        return ruled(asked, _ranges_of(buried), None if is_so_already else f"offset {others[0].start} is not buried")
+
+    def _exhume(self, run: Run[Cell]) -> None:
+        """Nothing is left to do for these buried offsets."""
+        burial = self.burials[run.value.epoch]
+        remove(burial.held, (run.start, run.end))
+        if not burial.held:
+            del self.burials[burial.offset]
+        self.cells.put(run.start, run.end, FINISHED)
+
+    def _on_redriven(self, record: Redriven, offset: int, clock_ms: int) -> Verdict:
+        asked = packed(record.ranges)
+        if asked is None:
+            return NO_OFFSETS
+        letters = [run for start, end in asked for run in self.dead.runs(start, end) if run.value]
+        for run in letters:
+            self.dead.put(run.start, run.end, False)
+        return ruled(asked, _ranges_of(letters), "what is no dead letter, or was one, cannot be redriven")
+
+    # Without a lease
+
+    def _on_dropped(self, record: Dropped, offset: int, clock_ms: int) -> Verdict:
+        asked = packed(record.ranges)
+        if asked is None:
+            return NO_OFFSETS
+        may_be_dropped = self.may_vanish if record.is_by_retention else self.may_be_dropped
+        dropped, others = self._sorted_out(asked, clock_ms, may_be_dropped)
+        for run in dropped:
+            if run.value.status is Status.BURIED:
+                self._exhume(run)
+                continue
+            if run.value.status is Status.LEASED:
+                self._leave(self.leases[run.value.epoch], [(run.start, run.end)])
+            self.cells.put(run.start, run.end, FINISHED)
+        refused = next((run for run in others if run.value is not FINISHED), None)
+        return ruled(asked, _ranges_of(dropped), None if refused is None else self.why_not(refused, clock_ms))
+
+    def may_be_dropped(self, cell: Cell, clock_ms: int) -> bool:
+        if cell.status is Status.LEASED:
+            return self.leases[cell.epoch].may_end(clock_ms)
+        return cell.status is Status.READY or cell.status is Status.WAITING
+
+    def may_vanish(self, cell: Cell, clock_ms: int) -> bool:
+        """Retention asks nobody: what was to be copied can be copied no more."""
+        return cell.status is Status.BURIED or self.may_be_dropped(cell, clock_ms)
+
+    def _on_kept(self, record: Kept, offset: int, clock_ms: int) -> Verdict:
+        asked = packed(record.ranges)
+        if asked is None:
+            return NO_OFFSETS
+        unkept, others = self._sorted_out(asked, clock_ms, _is_unkept)
+        for run in unkept:
+            self.cells.put(run.start, run.end, run.value._replace(is_kept=True))
+        refused = next((run for run in others if run.value is FINISHED), None)
+        return ruled(asked, _ranges_of(unkept), None if refused is None else self.why_not(refused, clock_ms))
+
+    def _on_paused(self, record: Paused, offset: int, clock_ms: int) -> Verdict:
+        pause = Pause(record.by, record.until_ms, record.reason)
+        if not pause.holds(clock_ms):
+            return self._resume(record.queue)
+        if self.pauses.get(record.queue) == pause:
+            return UNCHANGED
+        self.pauses[record.queue] = pause
+        return ACCEPTED
+
+    def _on_resumed(self, record: Resumed, offset: int, clock_ms: int) -> Verdict:
+        return self._resume(record.queue)
+
+    def _resume(self, queue: str) -> Verdict:
+        return UNCHANGED if self.pauses.pop(queue, None) is None else ACCEPTED
+
+    def _on_queues_changed(self, record: QueuesChanged, offset: int, clock_ms: int) -> Verdict:
+        if record.queues == self.queues:
+            return UNCHANGED
+        self.queues = record.queues
+        return ACCEPTED
+
+    # The ledger's own
+
+    def reset_clock(self, clock_ms: int) -> None:
+        for lease in self.leases.values():
+            lease.renewed_ms = clock_ms
+        for run in self.cells.runs(0, OFFSET_MAX):
+            if run.value.status is Status.WAITING:
+                # A delay that was counted from a clock far ahead would last for years.
+                due_ms = min(run.value.due_ms, clock_ms + run.value.delay_ms)
+                self.cells.put(run.start, run.end, run.value._replace(due_ms=due_ms))
+
+    def dump(self) -> Any:
+        return [
+            self.queues,
+            dumps.dumped_cells(self.cells),
+            dumps.dumped_leases(self.leases.values()),
+            dumps.dumped_burials(self.burials.values()),
+            dumps.dumped_flags(self.dead),
+            [[queue, *pause] for queue, pause in sorted(self.pauses.items())],
+        ]
+
+    def load(self, dumped: Any) -> None:
+        queues, cells, leases, burials, dead, pauses = dumped
+        self.queues = tuple(queues)
+        self.cells = dumps.loaded_cells(cells)
+        self.leases = dumps.loaded_leases(leases, self.cells)
+        self.burials = dumps.loaded_burials(burials, self.cells)
+        self.dead = dumps.loaded_flags(dead)
+        self.pauses = {queue: Pause(by, until_ms, reason) for queue, by, until_ms, reason in pauses}
+
+
+def _ranges_of(runs: Iterable[Run[Any]]) -> Ranges:
+    return joined((run.start, run.end) for run in runs)
+
+
+def _is_buried(cell: Cell, clock_ms: int) -> bool:
+    return cell.status is Status.BURIED
+
+
+def _is_unkept(cell: Cell, clock_ms: int) -> bool:
+    return cell is not FINISHED and not cell.is_kept
