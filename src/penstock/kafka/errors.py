@@ -101,6 +101,11 @@ def translated(failure: ClientFailure, doing: str, *, watch: ConnectionWatch | N
     return PenstockError(_sentence(doing, error), next_step="see the broker's log for what it objected to")
 
 
+def may_have_happened(failure: ClientFailure) -> bool:
+    """Whether a record that failed so can be in the log all the same: all but refusals that come before the append."""
+    return error_of(failure).code() not in _BEFORE_THE_APPEND
+
+
 def _code(error: KafkaError) -> int:
     """Its code; but a handshake that is cut short comes as a mere transport failure, which no retry will mend."""
     is_handshake = "SSL_HANDSHAKE" in error.str() or "SSL handshake" in error.str()
@@ -236,6 +241,20 @@ NOT_READY = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError._WAIT_COORD,
+    }
+)
+
+_BEFORE_THE_APPEND = (
+    _ABSENT
+    | _FORBIDDEN
+    | _TOO_LARGE
+    | _TOO_OLD
+    | _WRONG
+    | {
+        KafkaError._PURGE_QUEUE,
+        KafkaError._QUEUE_FULL,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
 
