@@ -12,8 +12,14 @@ import pytest
 
 import penstock
 
-EXPORTED = ["App", "__version__", "broker", "claims", "errors", "kafka", "ledger", "lock"]
-MODULES = ["broker", "claims", "errors", "kafka", "ledger"]
+MODULES = ["broker", "claims", "errors", "kafka", "ledger", "queue"]
+EXPORTED = sorted(
+    [
+        *("App", "__version__", "lock", "once"),
+        *("Backoff", "Batch", "Bury", "Message", "Outgoing", "Retry"),
+        *MODULES,
+    ]
+)
 
 ERRORS = {
     *("PenstockError", "UsageError", "ConfigError", "NotFound", "TransientError", "BrokerUnavailable", "Refused"),

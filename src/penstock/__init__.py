@@ -9,13 +9,43 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock import broker, claims, errors, kafka, ledger
-    from penstock.app import App, lock
+    from penstock import broker, claims, errors, kafka, ledger, queue
+    from penstock.app import App, lock, once
+    from penstock.queue.message import Batch, Bury, Message, Retry
+    from penstock.queue.outgoing import Outgoing
+    from penstock.queue.retry import Backoff
 
 __version__ = "0.1.0"
-__all__ = ["App", "__version__", "broker", "claims", "errors", "kafka", "ledger", "lock"]
+__all__ = [
+    "App",
+    "Backoff",
+    "Batch",
+    "Bury",
+    "Message",
+    "Outgoing",
+    "Retry",
+    "__version__",
+    "broker",
+    "claims",
+    "errors",
+    "kafka",
+    "ledger",
+    "lock",
+    "once",
+    "queue",
+]
 
-_FROM = {"App": "penstock.app", "lock": "penstock.app"}
+_FROM = {
+    "App": "penstock.app",
+    "Backoff": "penstock.queue.retry",
+    "Batch": "penstock.queue.message",
+    "Bury": "penstock.queue.message",
+    "Message": "penstock.queue.message",
+    "Outgoing": "penstock.queue.outgoing",
+    "Retry": "penstock.queue.message",
+    "lock": "penstock.app",
+    "once": "penstock.app",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,8 @@ PenstockError
 ├── CheckFailed             a check that was asked for is not met
 ├── Fenced                  a newer owner took over; stop, do not retry
 ├── TransactionAborted      the transaction is rolled back; the same work may be done again
+├── NotAllSent              some of many messages were refused, or nobody can tell; `failures` says which and why
+├── Undecodable             a payload is not what its reader's type says; reading it again does not help
 ├── OutcomeUnknown          nobody can tell yet whether it happened; settle, read again, then go on
 ├── TransactionBroken       the producer is beyond repair; settle its id and go on under a fresh one
 ├── BrokerFailed            the embedded broker did not come up, or went away; the message ends with its log
@@ -27,6 +29,7 @@ PenstockError
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -133,8 +136,36 @@ class TransactionAborted(PenstockError):
     retriable = True
 
 
-class OutcomeUnknown(PenstockError):
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """One of many messages, and why it may not be in the log."""
+
+    index: int
+    """Its place in what was given."""
+    id: str | None
+    """The id that it was given, if any."""
+    reason: PenstockError
+    """OutcomeUnknown, or a definite refusal."""
+
+
+class NotAllSent(PenstockError):
+    """All but the named ones are acknowledged."""
+
+    def __init__(self, what: str, *, failures: tuple[NotSent, ...], next_step: str = "") -> None:
+        self.failures = failures
+        super().__init__(what, next_step=next_step)
+
+
+class Undecodable(PenstockError):
     pass
+
+
+class OutcomeUnknown(PenstockError):
+    """`id` names the message in question, where there is one."""
+
+    def __init__(self, what: str, *, next_step: str = "", id: str | None = None) -> None:
+        self.id = id
+        super().__init__(what, next_step=next_step)
 
 
 class TransactionBroken(PenstockError):

@@ -12,6 +12,9 @@ from penstock.values import Duration, checked_name, duration
 
 MASK = "********"
 
+# The client takes no record of more than 1 GB in all.
+SEND_BYTES_MAX = 300_000_000
+
 _SECRET_WORDS = (
     "password",
     "secret",
@@ -126,7 +129,7 @@ class ClaimsSettings:
     heartbeat: Duration = duration("2s")
     """The unit of time (HB): members send three heartbeats in it, and an owner expires after two of it in silence."""
 
-    window: int = 100_000
+    window: int = 1_000_000
     """How many offsets claimed ranges of a partition may run ahead of its position."""
 
     delivery_limit: int = 5
@@ -135,8 +138,19 @@ class ClaimsSettings:
     snapshot_every: int = 100_000
     """Records between two snapshots of a coordination partition."""
 
+    client: str = ""
+    """How this process is called among the members; it must differ between living ones. Empty: <host>-<ordinal>."""
+
+    give_up_lag: int = 10_000
+    """How many records a partition must be behind, and fall further behind, before its owner gives it up to a member
+    that keeps up; 0 is never."""
+
     def __post_init__(self) -> None:
         checked_name("claims topic", self.topic)
+        if self.client:
+            checked_name("claims client", self.client)
+        if self.give_up_lag < 0:
+            raise ConfigError(f"claims give_up_lag {self.give_up_lag} is out of bounds", next_step="use 0 or more")
         if not 1 <= self.partitions <= 10_000:
             raise ConfigError(f"claims partitions {self.partitions} is out of bounds", next_step="use 1 to 10000")
         if not 100 <= self.heartbeat <= 3_600_000:
@@ -144,6 +158,90 @@ class ClaimsSettings:
         for name in ("window", "delivery_limit", "snapshot_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"claims {name} {getattr(self, name)} is out of bounds", next_step="use 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendSettings:
+    """What may be sent to a queue, and how long a send may take."""
+
+    timeout: Duration = duration("30s")
+    """After this a message that is not acknowledged is given up; its outcome is then unknown."""
+
+    payload_max_bytes: int = 1_000_000
+    """The largest payload. With key and headers it has to fit the topic's max.message.bytes (Kafka: 1,048,588)."""
+
+    key_max_bytes: int = 1_024
+    """The largest key."""
+
+    headers_max: int = 64
+    """The most headers that you may give a message; Penstock's own come on top."""
+
+    headers_max_bytes: int = 16_384
+    """The most bytes in the names and values of the headers that you give a message."""
+
+    def __post_init__(self) -> None:
+        if self.timeout < 100:
+            raise ConfigError(f"send timeout {self.timeout} is too short", next_step="give 100ms or more")
+        leasts = {"payload_max_bytes": 1, "key_max_bytes": 1, "headers_max": 0, "headers_max_bytes": 0}
+        for name, least in leasts.items():
+            if not least <= getattr(self, name) <= SEND_BYTES_MAX:
+                raise ConfigError(
+                    f"send {name} {getattr(self, name)} is out of bounds", next_step=f"use {least} to {SEND_BYTES_MAX}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """How queues treat their messages, unless `app.queue(...)` says otherwise."""
+
+    lease: Duration = duration("30s")
+    """How long a message stays with a worker that is silent; then it is redelivered."""
+
+    attempts_max: int = 5
+    """How often a message may fail before it is buried in the dead letters."""
+
+    backoff: Duration = duration("1s")
+    """How long a message that failed waits before it is tried again; it doubles with every attempt."""
+
+    backoff_max: Duration = duration("10m")
+    """The longest that a message waits after a failure."""
+
+    time_limit: Duration | None = None
+    """How long a handler may work on one message or batch before it is taken from it; none is for ever."""
+
+    in_hand_max: int = 1_000
+    """How many messages a worker may have taken and not finished."""
+
+    in_hand_max_bytes: int = 64 * 1024 * 1024
+    """The same in bytes of their values: above it nothing more is taken."""
+
+    gaps_max: int = 1_000_000
+    """How many unfinished places in one partition a worker keeps an eye on before it stops reading on."""
+
+    grace: Duration = duration("30s")
+    """How long what is being worked on may take when a worker is asked to stop; then it is given back."""
+
+    partitions: int = 8
+    """How many partitions the topic of a queue gets, where it does not exist."""
+
+    snapshot_every: int = 100_000
+    """Records between two snapshots of a partition of a queue's ledger."""
+
+    def __post_init__(self) -> None:
+        if not 100 <= self.lease <= 86_400_000:
+            raise ConfigError(f"queue lease {self.lease} is out of bounds", next_step='use "100ms" to "1d"')
+        if self.backoff > self.backoff_max:
+            raise ConfigError(
+                f"queue backoff {self.backoff} is longer than backoff_max {self.backoff_max}",
+                next_step="make backoff_max as long, or longer",
+            )
+        if self.time_limit is not None and self.time_limit < 1:
+            raise ConfigError("queue time_limit is no time at all", next_step='give "10m", or leave it out')
+        if not 1 <= self.partitions <= 10_000:
+            raise ConfigError(f"queue partitions {self.partitions} is out of bounds", next_step="use 1 to 10000")
+        for name in ("attempts_max", "in_hand_max", "in_hand_max_bytes", "gaps_max", "snapshot_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"queue {name} {getattr(self, name)} is out of bounds", next_step="use 1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +263,8 @@ class Settings:
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     ledgers: Mapping[str, LedgerSettings] = field(default_factory=dict)
     claims: ClaimsSettings = field(default_factory=ClaimsSettings)
+    send: SendSettings = field(default_factory=SendSettings)
+    queue: QueueSettings = field(default_factory=QueueSettings)
     log: LogSettings = field(default_factory=LogSettings)
     topic_prefix: str = ""
     """Put before the name of every topic that Penstock makes."""

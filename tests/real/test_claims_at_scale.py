@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from real_kafka import eventually
 
 from penstock.bench.claims_member import MemberProcess
 from penstock.bench.ground import Ground
@@ -21,8 +22,6 @@ from penstock.kafka.topics import Admin
 from penstock.kafka.writer import Writer
 from penstock.settings import ClaimsSettings, KafkaSettings, Settings
 from penstock.values import TopicPartition, duration
-
-from real_kafka import eventually
 
 PARTITIONS = 6
 
@@ -177,7 +176,7 @@ class Crowd:
     def holders(self) -> dict[int, Said]:
         """Who has each slot: the one with the highest token that has not given it up."""
         held: dict[int, Said] = {}
-        for each in sorted(list(self.said), key=lambda said: (said.token, said.what != "gained")):
+        for each in sorted(self.said, key=lambda said: (said.token, said.what != "gained")):
             if each.what == "gained":
                 held[each.slot] = each
             elif each.slot in held and held[each.slot].token == each.token:

@@ -98,7 +98,7 @@ def in_thread(work: Callable[[], None]) -> Iterator[threading.Thread]:
 
 
 def test_what_was_skipped_while_the_claim_was_in_doubt_comes_again_when_it_is_ours_after_all(tmp_path: Path) -> None:
-    """Nobody took over: the next heartbeat renews the claim. The work that was dropped meanwhile must not be missing."""
+    """Nobody took over, so the next heartbeat renews the claim. What was dropped meanwhile must not be missing."""
     with Embedded(data=tmp_path) as broker:
         claims = ClaimsSettings(partitions=1, heartbeat=duration("500ms"))
         settings = Settings(kafka=KafkaSettings(bootstrap_servers=broker.bootstrap), claims=claims)

@@ -10,7 +10,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.errors import PenstockError, TransientError, UsageError
-from penstock.kafka.errors import ConnectionWatch, served, translated
+from penstock.kafka.errors import ConnectionWatch, error_of, served, translated
 from penstock.kafka.properties import connect, properties
 from penstock.observe.events import AppendFailed, tell
 from penstock.settings import KafkaSettings
@@ -88,7 +88,18 @@ class Writer:
         except BufferError:
             self._send_when_room(topic, partition, value, key, headers)
         except KafkaException as failure:
-            raise self._translated(failure, appending(topic, partition, value)) from failure
+            if error_of(failure).code() != KafkaError._UNKNOWN_PARTITION:
+                raise self._translated(failure, appending(topic, partition, value)) from failure
+            # The client remembers how many partitions a topic had; somebody may have added some.
+            self._look_again(topic)
+            self._send_when_room(topic, partition, value, key, headers)
+
+    def _look_again(self, topic: str) -> None:
+        client = self._open_client()
+        try:
+            served(lambda: client.list_topics(topic, timeout=self._timeout_s))
+        except KafkaException as failure:
+            raise self._translated(failure, f"looking at {topic}") from failure
 
     def _send_when_room(
         self, topic: str, partition: int, value: bytes | None, key: bytes | None, headers: Headers | None

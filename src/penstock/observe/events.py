@@ -138,6 +138,92 @@ class ClaimLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimGained(Event):
+    slot: str
+    token: int
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimGivenBack(Event):
+    slot: str
+    token: int
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsCounted(Event):
+    """How many slots of a group are in a state, as one member sees them; told when it changes."""
+
+    level: ClassVar[str] = "debug"
+    group: str
+    state: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOverdue(Event):
+    """A message was not acked in time, and leaves on the way that `on_overdue` said."""
+
+    level: ClassVar[str] = "warning"
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    waited_ms: int
+    way: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurialFailed(Event):
+    """Dead letters could not be written; it is tried again, and the position stays until then."""
+
+    level: ClassVar[str] = "error"
+    topic: str
+    partition: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStalled(Event):
+    """Nobody came back for more while a message is overdue: all partitions are given back until somebody does."""
+
+    level: ClassVar[str] = "error"
+    group: str
+    client: str
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackFailed(Event):
+    """A function of the user's raised, or answered what it may not."""
+
+    level: ClassVar[str] = "error"
+    callback: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMissing(Event):
+    """A topic that is to be consumed does not exist, or not any more; the group goes on as soon as it does."""
+
+    level: ClassVar[str] = "warning"
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecreated(Event):
+    """A topic was deleted and made anew while it was consumed: the positions belong to records that are gone."""
+
+    level: ClassVar[str] = "error"
+    group: str
+    topic: str
+    old_id: str
+    new_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataLost(Event):
     """Records were deleted before anybody had read them: from `start` up to, not including, `end`."""
 
@@ -146,6 +232,172 @@ class DataLost(Event):
     partition: int
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFinished(Event):
+    """A singleton job ran to its end."""
+
+    job: str
+    token: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailed(Event):
+    """A singleton job raised; its next period goes on."""
+
+    level: ClassVar[str] = "error"
+    job: str
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStarted(Event):
+    """`penstock work` started a process; it loads the application now."""
+
+    number: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessReady(Event):
+    """A process of `penstock work` has loaded the application, and begins to work."""
+
+    number: int
+    pid: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStopped(Event):
+    """A process of `penstock work` ended as it was asked to."""
+
+    number: int
+    pid: int
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessDied(Event):
+    """A process of `penstock work` ended, and nobody had asked it to; below 0 the code is a signal."""
+
+    level: ClassVar[str] = "warning"
+    number: int
+    pid: int
+    exit_code: int
+    restart_in_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessKilled(Event):
+    """A process of `penstock work` did not end in its time of grace; what it had in hand comes back."""
+
+    level: ClassVar[str] = "error"
+    number: int
+    pid: int
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTooLarge(Event):
+    """A process of `penstock work` takes more memory than it may: it is drained and replaced."""
+
+    level: ClassVar[str] = "warning"
+    number: int
+    pid: int
+    resident_mb: float
+    memory_max_mb: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeChanged(Event):
+    """With `--reload`: a file was changed, so all processes are replaced."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesReceived(Event):
+    """Messages of a queue were granted to us, and go to its handler."""
+
+    level: ClassVar[str] = "debug"
+    queue: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesAcked(Event):
+    """The log has these as finished."""
+
+    level: ClassVar[str] = "debug"
+    queue: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesRedelivered(Event):
+    """Messages come again: after a failure (retry), given back without one (released), or after a lost lease."""
+
+    level: ClassVar[str] = "debug"
+    queue: str
+    cause: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesBuried(Event):
+    """Messages were given up; copies go to the dead letters."""
+
+    level: ClassVar[str] = "warning"
+    queue: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFailed(Event):
+    """A handler raised; `becomes` says what that means for the message."""
+
+    level: ClassVar[str] = "warning"
+    queue: str
+    message: str
+    attempt: int
+    error: str
+    becomes: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageOverTime(Event):
+    """A handler took longer for a message than the queue allows: it goes back, whatever the handler still does."""
+
+    level: ClassVar[str] = "warning"
+    queue: str
+    message: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(Event):
+    """Messages that we had in hand went to somebody else; `token` is the epoch of the lease."""
+
+    level: ClassVar[str] = "warning"
+    queue: str
+    partition: int
+    token: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomesDropped(Event):
+    """What a handler made of messages came too late: their lease had passed on."""
+
+    level: ClassVar[str] = "warning"
+    queue: str
+    partition: int
+    token: int
+    count: int
 
 
 Listener = Callable[[Event], None]
@@ -157,6 +409,11 @@ def tell(event: Event) -> None:
     """Give the event to every listener, in the order in which they subscribed."""
     for listener in _listeners:
         listener(event)
+
+
+def are_heard() -> bool:
+    """Whether anybody listens: what costs much to tell need not be told to nobody."""
+    return bool(_listeners)
 
 
 @contextmanager

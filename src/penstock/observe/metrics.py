@@ -16,11 +16,12 @@ M = TypeVar("M", bound=Counter | Gauge | Histogram)
 
 
 class Counted(NamedTuple):
-    """A counter that goes up by one with each event of a kind; labels are fields of the event."""
+    """A counter that goes up by one with each event of a kind, or by a field of it; labels are fields of the event."""
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
+    amount: str = ""
 
 
 class Measured(NamedTuple):
@@ -50,6 +51,37 @@ COUNTED: Mapping[type[Event], Counted] = {
     ),
     events.ProducerFenced: Counted("penstock_producers_fenced_total", "Producers fenced by a successor", ("call",)),
     events.TransactionalIdChanged: Counted("penstock_transactional_ids_changed_total", "Fresh transactional ids taken"),
+    events.JobFinished: Counted(
+        "penstock_jobs_finished_total", "Runs of singleton jobs that came to their end", ("job",)
+    ),
+    events.JobFailed: Counted("penstock_jobs_failed_total", "Runs of singleton jobs that raised", ("job",)),
+    events.ClaimGained: Counted("penstock_claims_gained_total", "Slots that were granted to us"),
+    events.ClaimLost: Counted("penstock_claims_lost_total", "Slots that passed on while we held them"),
+    events.ClaimGivenBack: Counted("penstock_claims_given_back_total", "Slots that we gave back"),
+    events.MessageOverdue: Counted(
+        "penstock_messages_overdue_total", "Messages not acked in time, by what became of them", ("group", "way")
+    ),
+    events.BurialFailed: Counted("penstock_burials_failed_total", "Dead letters that could not be written", ("topic",)),
+    events.ConsumerStalled: Counted("penstock_consumers_stalled_total", "Consumers stuck in a message", ("group",)),
+    events.MessagesReceived: Counted(
+        "penstock_messages_received_total", "Messages granted to this process", ("queue",), "count"
+    ),
+    events.MessagesAcked: Counted("penstock_messages_acked_total", "Messages finished", ("queue",), "count"),
+    events.MessagesRedelivered: Counted(
+        "penstock_messages_redelivered_total", "Messages that come again, by cause", ("queue", "cause"), "count"
+    ),
+    events.MessagesBuried: Counted(
+        "penstock_messages_buried_total", "Messages given up, by reason", ("queue", "reason"), "count"
+    ),
+    events.LeaseLost: Counted("penstock_leases_lost_total", "Leases that passed on while we held them", ("queue",)),
+    events.OutcomesDropped: Counted(
+        "penstock_outcomes_dropped_total", "Outcomes of messages that came too late", ("queue",), "count"
+    ),
+    events.MessageFailed: Counted("penstock_messages_failed_total", "Attempts that failed", ("queue",)),
+    events.MessageOverTime: Counted(
+        "penstock_messages_over_time_total", "Messages whose handler took too long", ("queue",)
+    ),
+    events.TopicMissing: Counted("penstock_topics_missing_total", "Looks for a topic that is not there", ("topic",)),
 }
 
 MEASURED: Mapping[type[Event], Measured] = {
@@ -63,6 +95,9 @@ MEASURED: Mapping[type[Event], Measured] = {
     events.JarsFetched: Measured("penstock_jars_fetch_seconds", "Time to fetch the broker's jars", "seconds"),
     events.SnapshotWritten: Measured(
         "penstock_ledger_snapshot_bytes", "Size of the newest snapshot", "size_bytes", ("ledger",)
+    ),
+    events.ClaimsCounted: Measured(
+        "penstock_claims", "Slots of a group by state, as this process sees them", "count", ("group", "state")
     ),
 }
 
@@ -82,7 +117,9 @@ class Metrics:
         kind = type(event)
         self._all.labels(event_name(event).replace(" ", "_")).inc()
         if kind in COUNTED:
-            _labelled(self._counted[kind], event, COUNTED[kind].labels).inc()
+            counted = COUNTED[kind]
+            amount = getattr(event, counted.amount) if counted.amount else 1
+            _labelled(self._counted[kind], event, counted.labels).inc(amount)
         if kind in MEASURED:
             measured = MEASURED[kind]
             instrument = _labelled(self._measured[kind], event, measured.labels)

@@ -49,7 +49,13 @@ def test_a_flag_that_was_not_given_changes_nothing(tmp_path: Path) -> None:
 
 def test_every_shown_setting_can_be_set_by_its_own_name_in_the_environment(tmp_path: Path) -> None:
     for one in loaded(tmp_path).shown():
-        value = {"log.level": "debug", "log.format": "json", "broker.heap_mb": "999", "broker.data": "/d"}.get(one.name)
+        value = {
+            "log.level": "debug",
+            "log.format": "json",
+            "broker.heap_mb": "999",
+            "broker.data": "/d",
+            "queue.time_limit": "5m",
+        }.get(one.name)
         if value is None:
             value = "3" if one.value.isdecimal() else "5m" if one.value.endswith(("s", "m")) else "x"
 

@@ -1,0 +1,184 @@
+"""The pile for handlers that get many messages at once.
+
+A batch that fails says nothing about its single messages: they come again in halves, uncharged, until the one that
+fails is alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from penstock.errors import Undecodable
+from penstock.observe import events
+from penstock.observe.events import tell
+from penstock.queue.calling import answers_of
+from penstock.queue.halving import Halving
+from penstock.queue.hand import GIVEN_BACK, Hand, Outcome
+from penstock.queue.message import Batch, Bury, Retry
+from penstock.queue.pile import Manner, Pile, Seat, _now_ms
+from penstock.queue.retry import error_text
+from penstock.queue.stretch import Stretch
+
+Part = tuple[Hand, Stretch, int]
+"""Messages, and how large the batch may be that they go in."""
+
+
+class BatchPile(Pile[Batch]):
+    def __init__(self, manner: Manner, *, batch_max: int, **worker: Any) -> None:
+        super().__init__(manner, **worker)
+        self._batch_max = batch_max
+        self._halving = Halving(batch_max)
+        self._lines: deque[deque[Part]] = deque()
+        """With an order, a line is what one seat works off after another; without one there is but one line."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines))
+
+    def give(self, hand: Hand) -> int:
+        with self.lock:
+            parts = [
+                (hand, part, limit)
+                for stretch in hand.stretches
+                for part, limit in self._halving.parts(hand.partition, stretch)
+            ]
+            if self.manner.is_ordered or not self._lines:
+                self._lines.append(deque(parts))
+            else:
+                self._lines[0].extend(parts)
+        return 1 if self.manner.is_ordered else 1 + hand.count // self._batch_max
+
+    def take(self, seat: Seat[Batch]) -> Batch | None:
+        while not self.is_closing:
+            with self.lock:
+                parts = self._next_parts(seat)
+            if not parts:
+                return None
+            if good := [part for part in parts if self._may_begin(part)]:
+                batch = Batch(good, self)
+                seat.began_ms, seat.current = _now_ms(), batch
+                return batch
+        self._drop_line(seat)
+        return None
+
+    def _next_parts(self, seat: Seat[Batch]) -> list[tuple[Hand, Stretch]]:
+        line: deque[Part] | None = seat.chain
+        if not line:
+            line = self._lines.popleft() if self._lines else None
+            seat.chain = line if self.manner.is_ordered else None
+        if not line:
+            return []
+        found: list[tuple[Hand, Stretch]] = []
+        room = limit = line[0][2]
+        while line and room > 0 and line[0][2] == limit:
+            hand, stretch, _ = line.popleft()
+            first, rest = stretch.cut(room)
+            if rest is not None:
+                line.appendleft((hand, rest, limit))
+            found.append((hand, first))
+            room -= len(first.records)
+        if line and not self.manner.is_ordered:
+            self._lines.appendleft(line)
+        return found
+
+    def _may_begin(self, part: tuple[Hand, Stretch]) -> bool:
+        hand, stretch = part
+        if self.is_good(hand):
+            return True
+        if not hand.is_lost:
+            self.tell(hand, stretch.range, GIVEN_BACK)
+        return False
+
+    def done(self, seat: Seat[Batch], piece: Batch, answer: object) -> None:
+        if seat.current is not piece:
+            return
+        try:
+            answers = answers_of(answer, len(piece))
+        except Exception as failure:  # noqa: BLE001 - what the handler said makes no sense
+            self.failed(seat, piece, failure)
+            return
+        seat.current = None
+        if answers is None:
+            for hand, stretch in piece._parts:
+                seat.ack(hand, *stretch.range)
+            seat.flush()
+        else:
+            outcomes = [self.outcome(message, each) for message, each in zip(piece, answers, strict=True)]
+            for message, outcome in zip(piece, outcomes, strict=True):
+                self.settle(message, outcome)
+            if any(outcome.kind == "released" for outcome in outcomes):
+                self._drop_line(seat)
+        self._forget(piece)
+
+    def failed(self, seat: Seat[Batch], piece: Batch, failure: BaseException) -> None:
+        if seat.current is not piece:
+            return
+        seat.current = None
+        self._drop_line(seat)
+        if len(piece) == 1:
+            self._forget(piece)
+            self.settle(piece[0], self.outcome_of_failure(piece[0], failure), failure)
+        elif isinstance(failure, Undecodable):
+            self._bury_undecodable(piece)
+        else:
+            self._halve(piece, failure)
+
+    def _halve(self, batch: Batch, failure: BaseException) -> None:
+        delay_ms = self.manner.rules.backoff_for(failure).delay_ms(1, self.manner.chance())
+        if isinstance(failure, Retry) and failure.after is not None:
+            delay_ms = int(failure.after)
+        error = error_text(failure)
+        for hand, stretch in batch._parts:
+            with self.lock:
+                self._halving.failed(hand.partition, [stretch.range], len(batch))
+            self.tell(hand, stretch.range, Outcome("released", delay_ms=delay_ms, error=error))
+        if not isinstance(failure, Retry | Bury):
+            first = batch[0]
+            tell(
+                events.MessageFailed(
+                    queue=self.manner.queue,
+                    message=first.id,
+                    attempt=first.attempt,
+                    error=error.partition("\n")[0],
+                    becomes=f"tried again in halves after {delay_ms} ms, with {len(batch) - 1} others of its batch",
+                )
+            )
+
+    def _bury_undecodable(self, batch: Batch) -> None:
+        """Those that cannot be read; the others come again at once."""
+        for message in batch:
+            try:
+                _ = message.payload
+            except Undecodable as failure:
+                self.settle(message, self.outcome_of_failure(message, failure), failure)
+            else:
+                self.tell(message._hand, message._span, GIVEN_BACK)
+
+    def over_time(self, seat: Seat[Batch], piece: Batch) -> None:
+        seconds = (_now_ms() - seat.began_ms) / 1_000
+        tell(events.MessageOverTime(queue=self.manner.queue, message=piece[0].id, seconds=seconds))
+        for message in piece:
+            message._is_over_time = True
+        self.failed(seat, piece, TimeoutError(f"the handler was not done after {seconds:.1f} s"))
+
+    def deadline_ms(self, seat: Seat[Batch], piece: Batch) -> int:
+        limit_ms = seat.began_ms + (self.manner.time_limit_ms or 0)
+        return max([limit_ms, *(message._deadline_ms for message in piece._messages or ())])
+
+    def _forget(self, batch: Batch) -> None:
+        with self.lock:
+            for hand, stretch in batch._parts:
+                self._halving.ended(hand.partition, [stretch.range])
+
+    def _drop_line(self, seat: Seat[Batch]) -> None:
+        """With an order: what comes behind a failure may be of the same key."""
+        line, seat.chain = seat.chain, None
+        for hand, stretch, _ in line or ():
+            self.tell(hand, stretch.range, GIVEN_BACK)
+
+    def empty(self) -> None:
+        with self.lock:
+            lines, self._lines = self._lines, deque()
+        for line in lines:
+            for hand, stretch, _ in line:
+                self.tell(hand, stretch.range, GIVEN_BACK)

@@ -1,0 +1,104 @@
+"""Offsets below a partition's head that have to be read again, and when. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from itertools import pairwise
+
+from penstock.queue.cells import Cell, Status
+from penstock.queue.ranges import Range, Ranges, common, joined
+from penstock.queue.spans import Run
+from penstock.queue.state import QueueMachine
+
+
+class Gaps:
+    """A gap may be in here twice, or be finished by now: whoever takes it out looks at the ledger again."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def scan(self, machine: QueueMachine, head: int, *, without: Ranges) -> int:
+        """Begin anew with all that is free below the head, now or for later. Returns the head: not below the first
+        offset that nobody ever touched.
+        """
+        runs = list(machine.cells)
+        found = [Run(start, end, cell) for (start, cell), (end, _) in pairwise(runs)]
+        untouched, cell = runs[-1]
+        if untouched < head:
+            # What was given back uncounted looks as if nobody had touched it.
+            found.append(Run(untouched, head, cell))
+        self._heap = [gap for run in found for gap in _gap(run, without)]
+        heapq.heapify(self._heap)
+        return max(head, untouched)
+
+    def note(self, machine: QueueMachine, ranges: Iterable[Range]) -> None:
+        """These offsets may have become free, now or for later."""
+        for start, end in ranges:
+            for run in machine.cells.runs(start, end):
+                for gap in _gap(run, ()):
+                    heapq.heappush(self._heap, gap)
+
+    def add(self, ranges: Iterable[Range], due_ms: int = 0) -> None:
+        for part in ranges:
+            heapq.heappush(self._heap, (due_ms, *part))
+
+    def due(self, machine: QueueMachine, log_ms: int, count_max: int) -> Ranges:
+        """Offsets to be read again now, at most so many."""
+        found: list[Range] = []
+        count = 0
+        while self._heap and self._heap[0][0] <= log_ms and count < count_max:
+            _, start, end = heapq.heappop(self._heap)
+            for run in machine.cells.runs(start, end):
+                upto = min(run.end, run.start + count_max - count)
+                if run.value.status is Status.WAITING and run.value.due_ms > log_ms:
+                    heapq.heappush(self._heap, (run.value.due_ms, run.start, run.end))
+                elif upto <= run.start:
+                    heapq.heappush(self._heap, (0, run.start, run.end))
+                elif machine.may_be_granted(run.value, log_ms):
+                    found.append((run.start, upto))
+                    count += upto - run.start
+                    if upto < run.end:
+                        heapq.heappush(self._heap, (0, upto, run.end))
+        return joined(sorted(found))
+
+
+def unfinished(machine: QueueMachine, head: int) -> list[Range]:
+    """All below `head` that a later message with the same key has to wait for."""
+    found = (
+        [
+            (run.start, run.end)
+            for run in machine.cells.runs(0, head)
+            if run.value.status not in (Status.FINISHED, Status.BURIED)
+        ]
+        if head
+        else []
+    )
+    return list(joined(found))
+
+
+def _gap(run: Run[Cell], without: Ranges) -> list[tuple[int, int, int]]:
+    if run.value.status is Status.READY:
+        due_ms = 0
+    elif run.value.status is Status.WAITING:
+        due_ms = run.value.due_ms
+    else:
+        return []
+    whole = (run.start, run.end)
+    return [(due_ms, *part) for part in (outside(whole, without) if without else [whole])]
+
+
+def outside(whole: Range, ranges: Ranges) -> list[Range]:
+    """What is left of it without these."""
+    left: list[Range] = []
+    reached, end = whole
+    for low, high in common((whole,), ranges):
+        if low > reached:
+            left.append((reached, low))
+        reached = high
+    if reached < end:
+        left.append((reached, end))
+    return left

@@ -1,0 +1,209 @@
+"""Pull style: messages are taken one by one, by a loop of the user's own.
+
+for message in orders.receive():
+    with message:                    # acked at the end of the block; an exception is a failed attempt
+        charge(message.payload)
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.errors import UsageError
+from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
+from penstock.queue.message import Bury, Message, Retry
+from penstock.queue.pile import Manner, MessagePile, Seat, _now_ms
+from penstock.queue.running import Station
+from penstock.values import Duration, DurationLike, duration
+
+
+class PulledMessage(Message):
+    """A message that its receiver settles: by leaving a `with` block, or by one of the methods; once, and then no more.
+
+    To settle it twice raises UsageError. What is settled after the lease was lost does not count.
+    """
+
+    __slots__ = ("_is_settled", "_seat")
+
+    def __init__(self, message: Message, seat: Seat[Message]) -> None:
+        super().__init__(message._record, message._start, message._hand, message._host)
+        self._deadline_ms = message._deadline_ms
+        self._seat = seat
+        self._is_settled = False
+
+    def ack(self) -> None:
+        self._settle(ACKED)
+
+    def retry(self, after: DurationLike | None = None) -> None:
+        """This attempt failed: again after this time (without one: the back-off), or into the dead letters."""
+        self._settle(self._pile.outcome(self, Retry(after)))
+
+    def release(self) -> None:
+        """Give it back; it costs no attempt, and comes again at once."""
+        self._settle(GIVEN_BACK)
+
+    def bury(self, reason: str = "") -> None:
+        self._settle(self._pile.outcome(self, Bury(reason)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._is_settled:
+            return False
+        if error is None:
+            self.ack()
+            return False
+        if not isinstance(error, Exception):
+            # The loop itself is ended: it is nothing that the message did.
+            self.release()
+            return False
+        self._settle(self._pile.outcome_of_failure(self, error), error)
+        return True
+
+    @property
+    def _pile(self) -> PullPile:
+        pile = self._host
+        assert isinstance(pile, PullPile)
+        return pile
+
+    def _settle(self, outcome: Outcome, failure: BaseException | None = None) -> None:
+        if self._is_settled:
+            raise UsageError(f"{self!r} was settled already", next_step="say once what becomes of it")
+        self._is_settled = True
+        self._pile.settled(self, outcome, failure)
+
+
+class PullPile(MessagePile):
+    """Every message that was pulled has a seat of its own until it is settled."""
+
+    def __init__(self, manner: Manner, **worker: Any) -> None:
+        super().__init__(manner, **worker)
+        self._work = threading.Condition()
+        self._out: dict[int, Seat[Message]] = {}
+
+    def pull(self, timeout_s: float) -> PulledMessage | None:
+        seat: Seat[Message] = Seat(self.tell)
+        message = self.take(seat)
+        if message is None:
+            with self._work:
+                if not len(self) and not self.is_closing:
+                    self._work.wait(timeout_s)
+            message = self.take(seat)
+        if message is None:
+            return None
+        pulled = PulledMessage(message, seat)
+        seat.current = pulled
+        self._out[id(pulled)] = seat
+        return pulled
+
+    def settled(self, message: PulledMessage, outcome: Outcome, failure: BaseException | None) -> None:
+        seat = message._seat
+        self._out.pop(id(message), None)
+        self._settled(seat, message, outcome, failure)
+        self._wake()
+
+    # As whoever handles
+
+    def give(self, hand: Hand) -> int:
+        count = super().give(hand)
+        self._wake()
+        return count
+
+    def look(self) -> None:
+        if self.manner.time_limit_ms is None:
+            return
+        now_ms = _now_ms()
+        for key, seat in list(self._out.items()):
+            message = seat.current
+            if message is not None and now_ms >= message._deadline_ms:
+                self._out.pop(key, None)
+                self.over_time(seat, message)
+
+    def stop_beginning(self) -> None:
+        self.is_closing = True
+        self.empty()
+        self._wake()
+
+    def close(self) -> None:
+        self.stop_beginning()
+
+    def _wake(self) -> None:
+        with self._work:
+            self._work.notify_all()
+
+
+class Receiving:
+    """Yields messages as they come. Any number of threads may iterate; any thread may stop it.
+
+    Used in a `with` statement it goes on until the block ends; else until its iteration does.
+    """
+
+    def __init__(self, station: Station, pile: list[PullPile], *, timeout: Duration | None, grace: Duration) -> None:
+        self._station, self._pile, self._timeout, self._grace = station, pile, timeout, grace
+        self._is_kept = False
+        self._lock = threading.Lock()
+        self._has_begun = False
+
+    def __enter__(self) -> Self:
+        self._is_kept = True
+        self._begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[PulledMessage]:
+        self._begin()
+        try:
+            yield from self._messages()
+        finally:
+            if not self._is_kept:
+                self.close()
+
+    def stop(self) -> None:
+        """End all iterations; from any thread, or a signal handler. What was not settled is given back after grace."""
+        self._station.stop(self._grace)
+
+    def close(self) -> None:
+        """Stop, and wait until everything is told to the log."""
+        self.stop()
+        self._station.join(self._grace.seconds + 30)
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Those that it takes messages from at the moment."""
+        return self._station.partitions
+
+    def _begin(self) -> None:
+        with self._lock:
+            if not self._has_begun:
+                self._has_begun = True
+                self._station.start()
+
+    def _messages(self) -> Iterator[PulledMessage]:
+        quiet_since = time.monotonic()
+        while self._station.is_running:
+            if not self._pile:
+                time.sleep(0.02)
+                continue
+            message = self._pile[0].pull(0.05)
+            if message is not None:
+                yield message
+                quiet_since = time.monotonic()
+            elif self._pile[0].is_closing:
+                break
+            elif self._timeout is not None and time.monotonic() - quiet_since >= self._timeout.seconds:
+                return
+        if self._station.failure is not None:
+            raise self._station.failure
+
+
+def timeout_of(given: DurationLike | None) -> Duration | None:
+    return None if given is None else duration(given)

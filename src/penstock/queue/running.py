@@ -1,0 +1,283 @@
+"""A queue at work in this process: one thread drives the worker, claims say which partitions are ours.
+
+        claims (their own thread) ──▶ partitions ──▶ worker ──▶ pile ──▶ handlers
+                                                        ▲                   │
+                                                        └───── outcomes ────┘
+
+It stops in order: nothing more is taken, what was not begun is given back, and so are the claims, so that others go on
+at once; what is being worked on has the time of grace to end, then it is given back too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.claims.member import Member, made
+from penstock.claims.records import Slot
+from penstock.claims.running import Running
+from penstock.claims.tally import Tally
+from penstock.claims.tenure import Listener, Tenure
+from penstock.errors import Halted, InvariantBroken, PenstockError, TransientError
+from penstock.ledger.kafka_log import open_ledger
+from penstock.ledger.tail import Tail, monotonic_ms
+from penstock.observe import events
+from penstock.observe.events import tell
+from penstock.queue.clerk import KafkaClerk
+from penstock.queue.hand import Hand
+from penstock.queue.solitude import Solitude
+from penstock.queue.source import KafkaSource
+from penstock.queue.state import QueueMachine
+from penstock.queue.terms import Terms
+from penstock.queue.upkeep import Upkeep
+from penstock.queue.worker import Worker
+from penstock.settings import Settings
+from penstock.values import Duration
+
+log = logging.getLogger("penstock.queue")
+
+_STEP_MS = 5
+_IDLE_STEP_MS = 50
+_BACK_OFF_S = 0.2
+_GIVE_BACK_S = 5.0
+
+
+class Handling(Protocol):
+    """Whoever works on what is handed out."""
+
+    def give(self, hand: Hand) -> object: ...
+
+    def look(self) -> None: ...
+
+    def stop_beginning(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Station:
+    """One queue in this process, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        queue: str,
+        topic: str,
+        group: str,
+        terms: Terms,
+        handling: Callable[[Worker], Handling],
+        solitude: Solitude,
+        starts_at_end: bool = False,
+    ) -> None:
+        """`handling` makes those who work, for a worker that is there."""
+        self.failure: PenstockError | None = None
+        self._settings, self._queue, self._topic, self._group = settings, queue, topic, group
+        self._terms, self._handling, self._solitude = terms, handling, solitude
+        self._upkeep = Upkeep(settings, topic=topic, group=group, starts_at_end=starts_at_end)
+        self._upkeep.on_growth = lambda partitions: self._members.want(self._slots())
+        listener = Listener(
+            gained=self._on_gained, is_drained=self._is_drained, lost=self._on_lost, released=self._on_released
+        )
+        make = made(settings.claims, client=settings.claims.client, listener=listener, reclaim=True)
+        self._members = Running(settings, make, client=f"{group}-{topic}", on_step=self._look)
+        self._tally = Tally(group, partitions=settings.claims.partitions)
+        self._held: dict[int, Tenure] = {}
+        self._owned: frozenset[int] = frozenset()
+        self._refused: frozenset[int] = frozenset()
+        self._stopping = threading.Event()
+        self._grace_s = 0.0
+        self.is_ready = threading.Event()
+        """Set when it holds its first partition, or has failed."""
+        self._thread = threading.Thread(target=self._run, name=f"penstock-worker-{queue}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, grace: Duration) -> None:
+        """Ask it to stop; returns at once. A second time changes nothing."""
+        if not self._stopping.is_set():
+            self._grace_s = grace.seconds
+            self._stopping.set()
+
+    def join(self, within_s: float | None = None) -> bool:
+        """Whether it has ended."""
+        self._thread.join(within_s)
+        return not self._thread.is_alive()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Those that it takes messages from at the moment."""
+        return self._owned
+
+    # The worker's thread
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except PenstockError as failure:
+            self.failure = failure
+            log.error("queue %s stopped: %s", self._queue, failure)
+        except Exception as bug:
+            log.exception("queue %s stopped by a bug", self._queue)
+            self.failure = InvariantBroken(
+                f"queue {self._queue} stopped: {type(bug).__name__}: {bug}", next_step="please report it, with the log"
+            )
+            self.failure.__cause__ = bug
+        finally:
+            self._members.stop(within_s=10)
+            self._upkeep.close()
+            self.is_ready.set()
+
+    def _work(self) -> None:
+        if not self._is_prepared():
+            return
+        tail = self._opened_tail()
+        source = KafkaSource(self._settings.kafka, self._topic, group=self._group)
+        clerk = KafkaClerk(self._settings, self._topic, group=self._group)
+        worker = Worker(
+            tail,
+            source,
+            clerk,
+            terms=self._terms,
+            founded=self._upkeep.founded,
+            hand_out=lambda hand: handling.give(hand),
+            monotonic_ms=monotonic_ms,
+            solitude=self._solitude,
+            queue=self._queue,
+        )
+        handling = self._handling(worker)
+        try:
+            self._upkeep.start()
+            self._members.start(self._slots())
+            while not self._stopping.is_set():
+                self._check()
+                self._step(worker, handling, _STEP_MS if worker.in_hand else _IDLE_STEP_MS)
+            self._drain(worker, handling)
+        finally:
+            handling.close()
+            self._owned = frozenset()
+            worker.close()
+            source.close()
+            clerk.close()
+            tail.close()
+
+    def _is_prepared(self) -> bool:
+        """Topics are there; a broker that is away is waited for."""
+        while not self._stopping.is_set():
+            try:
+                self._upkeep.prepare()
+                return True
+            except TransientError as trouble:
+                log.warning("queue %s cannot begin yet: %s", self._queue, trouble)
+                self._stopping.wait(_BACK_OFF_S)
+        return False
+
+    def _opened_tail(self) -> Tail[QueueMachine]:
+        ledger, snapshots = open_ledger(self._settings.kafka, self._upkeep.ledger)
+        return Tail(
+            ledger,
+            snapshots,
+            machine=QueueMachine,
+            instance=uuid.uuid4().hex[:12],
+            monotonic_ms=monotonic_ms,
+            fresh_ms=self._terms.lease_ms // 3,
+            snapshot_every=self._settings.queue.snapshot_every,
+        )
+
+    def _check(self) -> None:
+        for failure in (self._members.failure, self._upkeep.failure):
+            if failure is not None:
+                raise failure
+
+    def _step(self, worker: Worker, handling: Handling, timeout_ms: int) -> None:
+        try:
+            self._own(worker)
+            worker.step(timeout_ms)
+        except TransientError as trouble:
+            # The broker is away. Our own clock ends what we hold; when it is back, the log says what is left.
+            log.warning("queue %s is out of reach: %s", self._queue, trouble)
+            time.sleep(_BACK_OFF_S)
+        handling.look()
+        self._publish(worker)
+
+    def _own(self, worker: Worker) -> None:
+        wanted = frozenset(
+            number for number, tenure in self._held.items() if tenure.leaving is None and not tenure.draining
+        )
+        if wanted != self._owned:
+            worker.own(wanted)
+            self._owned = wanted
+            if wanted:
+                self.is_ready.set()
+
+    def _publish(self, worker: Worker) -> None:
+        """Positions, for heartbeats and lag tools; partitions where we may not go on, so that others may."""
+        positions = worker.positions
+        self._upkeep.positions = dict(positions)
+        for number, tenure in self._held.items():
+            if number in positions:
+                tenure.position = positions[number]
+        if worker.halted - self._refused:
+            self._refused = worker.halted
+            self._members.want(self._slots())
+            if self._refused == self._upkeep.partitions:
+                self._raise_halt(worker)
+
+    def _raise_halt(self, worker: Worker) -> None:
+        for number in sorted(self._refused):
+            halt = worker.tail.fold(number).halt
+            if halt is not None:
+                raise Halted(
+                    ledger=self._upkeep.ledger,
+                    partition=number,
+                    offset=halt.offset,
+                    reason=halt.reason,
+                    next_step=halt.next_step,
+                )
+
+    # Stopping
+
+    def _drain(self, worker: Worker, handling: Handling) -> None:
+        worker.is_draining = True
+        handling.stop_beginning()
+        # Others may go on at once: what is being worked on stays ours without the claims.
+        self._members.want(())
+        self._step_while(lambda: bool(worker.in_hand), worker, handling, within_s=self._grace_s)
+        worker.release_all()
+        self._step_while(lambda: bool(worker.in_hand) or not worker.is_idle, worker, handling, within_s=_GIVE_BACK_S)
+
+    def _step_while(self, goes_on: Callable[[], bool], worker: Worker, handling: Handling, *, within_s: float) -> None:
+        """So that the log hears what became of everything in hand."""
+        deadline_s = time.monotonic() + within_s
+        while goes_on() and time.monotonic() < deadline_s:
+            self._step(worker, handling, _STEP_MS)
+
+    # The member's thread
+
+    def _slots(self) -> list[Slot]:
+        return [Slot(self._group, self._topic, number) for number in sorted(self._upkeep.partitions - self._refused)]
+
+    def _look(self, member: Member) -> None:
+        self._tally.count(member.tail, self._slots())
+        self._held = {slot.partition: tenure for slot, tenure in member.held.items() if slot.partition is not None}
+
+    def _is_drained(self, tenure: Tenure) -> bool:
+        """Leases outlive the claim: it is enough that nothing more is asked for."""
+        return tenure.slot.partition not in self._owned
+
+    def _on_gained(self, tenure: Tenure) -> None:
+        tell(events.ClaimGained(slot=str(tenure.slot), token=tenure.token, position=tenure.position))
+
+    def _on_released(self, tenure: Tenure) -> None:
+        tell(events.ClaimGivenBack(slot=str(tenure.slot), token=tenure.token, position=tenure.position))
+
+    def _on_lost(self, tenure: Tenure, reason: str) -> None:
+        tell(events.ClaimLost(slot=str(tenure.slot), token=tenure.token, reason=reason))

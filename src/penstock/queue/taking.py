@@ -1,0 +1,280 @@
+"""How a worker comes to its leases: it asks for messages that were read, up to what it may have in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.crash import crash_point
+from penstock.errors import TransientError
+from penstock.ledger.clock import LocalLease
+from penstock.ledger.tail import ReadBack, Tail
+from penstock.observe import events
+from penstock.observe.events import tell
+from penstock.queue.desk import Asked, Desk, suspects_max
+from penstock.queue.gaps import outside
+from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
+from penstock.queue.line import count_of, size_of
+from penstock.queue.ranges import Range, Ranges, common, joined, remove
+from penstock.queue.records import ALL, Released, Taken
+from penstock.queue.retry import LOST_TOO_OFTEN
+from penstock.queue.rulings import Ruling
+from penstock.queue.solitude import Solitude
+from penstock.queue.state import QueueMachine
+from penstock.queue.stretch import Stretch, once_each
+from penstock.queue.telling import Telling
+from penstock.queue.terms import Terms
+
+AHEAD = 2
+"""Questions under way for each partition: while one is read back the next is on its way."""
+_DONE_FACTOR = 4
+
+
+class Taking:
+    def __init__(
+        self,
+        tail: Tail[QueueMachine],
+        desks: Mapping[int, Desk],
+        telling: Telling,
+        *,
+        queue: str,
+        terms: Terms,
+        hand_out: Callable[[Hand], object],
+        monotonic_ms: Callable[[], int],
+        solitude: Solitude,
+    ) -> None:
+        self.in_hand = 0
+        """Messages that were asked for or granted, and of which the log does not know yet what became of them."""
+        self._tail, self._desks, self._telling, self._terms = tail, desks, telling, terms
+        self._queue, self._hand_out, self._now_ms, self._solitude = queue, hand_out, monotonic_ms, solitude
+        self._requests = 0
+        self._in_hand_bytes, self._done = 0, 0
+        self._suspects: dict[int, Asked | Hand] = {}
+        self._has_loner = False
+
+    # Asking
+
+    def look_around(self) -> None:
+        """Once for every step, before desks are looked at one by one."""
+        self._has_loner = any(desk.suspects and desk.has_loner for desk in self._desks.values())
+        if not self._has_loner and not self._is_one_alone():
+            self._solitude.has_company(self)
+
+    def take(self, desk: Desk) -> None:
+        """Ask for what waits at this desk, as far as there is room; suspects in groups of their own."""
+        machine = self._tail.fold(desk.partition).machine
+        desk.welcome_freed(machine, self._now_ms())
+        if self._is_one_alone() or machine.pause_of(ALL, desk.log_ms(self._now_ms())) is not None:
+            return
+        if self._has_loner:
+            if desk.has_loner and not self.in_hand and self._solitude.may_be_alone(self):
+                losses = desk.losses_max
+                self._ask(desk, desk.next_suspects(1), losses=losses, alone=True)
+            return
+        if not self._solitude.may_take(self, self.in_hand):
+            return
+        if desk.has_suspects:
+            self._take_suspects(desk)
+        while desk.buffer and len(desk.asked) < AHEAD and (room := self._room()) > 0:
+            self._ask(desk, desk.next_stretches(min(room, self._terms.take_max)), losses=0, alone=False)
+        self._solitude.note(self, self.in_hand)
+
+    def _take_suspects(self, desk: Desk) -> None:
+        """So few that the next loss leaves fewer; of all partitions together, for they share our fate."""
+        losses = desk.losses_max
+        limit = suspects_max(max([losses, *(each.losses for each in self._suspects.values())]))
+        room = min(limit - sum(each.count for each in self._suspects.values()), self._room())
+        if room > 0:
+            self._ask(desk, desk.next_suspects(room), losses=losses, alone=False)
+
+    def _is_one_alone(self) -> bool:
+        """Whether a message is in hand that nothing else may be beside."""
+        return any(each.alone for each in self._suspects.values())
+
+    def _room(self) -> int:
+        if self._in_hand_bytes >= self._terms.in_hand_bytes_max:
+            return 0
+        # What handlers are done with takes room only if the log is slow to hear of it.
+        return min(
+            self._terms.in_hand_max - self.in_hand + self._done, _DONE_FACTOR * self._terms.in_hand_max - self.in_hand
+        )
+
+    def told(self, hand: Hand, ranges: Ranges) -> None:
+        """Handlers are done with these: only the log does not know it yet."""
+        count = hand.count - hand.done
+        if hand.untold:
+            count = count_of(part for stretch in hand.stretches for part in stretch.within(ranges))
+        hand.done += count
+        self._done += count
+
+    def _ask(self, desk: Desk, stretches: list[Stretch], *, losses: int, alone: bool) -> None:
+        if not stretches:
+            return
+        self._requests += 1
+        stretches = once_each(stretches)
+        ranges = joined(stretch.range for stretch in stretches)
+        question = Taken(self._tail.instance, self._requests, ranges, self._terms.lease_ms, None, alone)
+        try:
+            ticket = self._tail.append(desk.partition, question)
+        except TransientError:
+            desk.gaps.add(ranges)
+            raise
+        asked = Asked(ticket, stretches, count_of(stretches), size_of(stretches), losses, alone)
+        desk.asked[self._requests] = asked
+        self._count(asked, +1)
+        crash_point("queue.asked")
+
+    def drop_overdue(self, desk: Desk) -> None:
+        """Asked in vain: ask again. A late grant is given back."""
+        for number in [number for number, asked in desk.asked.items() if self._telling.is_overdue(asked.ticket)]:
+            asked = desk.asked.pop(number)
+            self._tail.forget(asked.ticket)
+            self._count(asked, -1)
+            if desk.is_ours and desk.is_open:
+                desk.put_back(asked)
+
+    def _count(self, what: Asked | Hand, sign: int) -> None:
+        self.in_hand += sign * what.count
+        self._in_hand_bytes += sign * what.size_bytes
+        if sign > 0 and what.losses:
+            self._suspects[id(what)] = what
+        else:
+            self._suspects.pop(id(what), None)
+        if isinstance(what, Hand):
+            self._done -= what.done
+            what.done = 0
+        if sign < 0:
+            self._solitude.note(self, self.in_hand)
+
+    # Answers
+
+    def on_answer(self, desk: Desk, record: Taken, read_back: ReadBack, *, is_draining: bool) -> None:
+        granted = read_back.verdict.covered if isinstance(read_back.verdict, Ruling) else ()
+        asked = desk.asked.pop(record.request, None) if read_back.ticket is not None else None
+        if asked is not None:
+            self._count(asked, -1)
+        machine = self._tail.fold(desk.partition).machine
+        if read_back.offset not in machine.leases:
+            # It was lost before we heard of it.
+            granted = ()
+        if asked is None or not desk.is_open or is_draining:
+            if granted:
+                # Nobody waits for it any more.
+                self._telling.append(desk, Released(read_back.offset, granted))
+            return
+        if granted:
+            self._grant(desk, asked, read_back.offset, granted, machine)
+        if granted != record.ranges:
+            # What was refused is finished, somebody else's, or to be read again when it is due.
+            desk.gaps.note(machine, record.ranges)
+
+    def _grant(self, desk: Desk, asked: Asked, epoch: int, granted: Ranges, machine: QueueMachine) -> None:
+        hand = self._taken_up(desk, asked, epoch, granted, machine)
+        desk.hands[epoch] = hand
+        self._count(hand, +1)
+        crash_point("queue.granted")
+        # Lost once more since we read it: it comes again, to fewer at a time.
+        lost_again = [(run.start, run.end) for run in hand.cells if run.value.losses > asked.losses]
+        self._give_back(hand, lost_again)
+        if granted != asked.ticket.record.ranges:  # type: ignore[attr-defined]
+            self._give_back(hand, _without_message(hand, granted))
+        self._announce(hand)
+        is_whole = granted == asked.ticket.record.ranges and not lost_again  # type: ignore[attr-defined]
+        if desk.order is not None and not is_whole:
+            self._give_back(hand, desk.order.out_of_turn(hand.stretches))
+        if self._terms.is_acked_first:
+            for part in granted:
+                self._telling.tell(hand, part, ACKED)
+            return
+        self._bury_the_spent(hand)
+        if hand.stretches:
+            self._hand_out(hand)
+
+    def _taken_up(self, desk: Desk, asked: Asked, epoch: int, granted: Ranges, machine: QueueMachine) -> Hand:
+        lease = LocalLease(lasts_ms=self._terms.lease_ms)
+        lease.renewed(sent_ms=asked.ticket.sent_ms)
+        if not desk.hands:
+            desk.renew_at_ms = asked.ticket.sent_ms + self._terms.lease_ms // 3
+        stretches = [part for stretch in asked.stretches for part in stretch.within(granted)]
+        return Hand(
+            partition=desk.partition,
+            epoch=epoch,
+            stretches=stretches,
+            lease=lease,
+            cells=[run for start, end in granted for run in machine.cells.runs(start, end)],
+            losses=asked.losses,
+            alone=asked.alone,
+            left=list(granted),
+            untold=list(granted),
+            count=count_of(stretches),
+            size_bytes=size_of(stretches),
+        )
+
+    def _give_back(self, hand: Hand, ranges: list[Range]) -> None:
+        for part in ranges:
+            self._telling.tell(hand, part, GIVEN_BACK)
+        self._keep_back(hand, ranges)
+
+    def _bury_the_spent(self, hand: Hand) -> None:
+        """Losses alone have used up the attempts of some: these are buried without being handed out."""
+        spent = [run for run in hand.cells if run.value.charges >= self._terms.attempts_max]
+        for run in spent:
+            outcome = Outcome("buried", reason=LOST_TOO_OFTEN, error=f"lost {run.value.losses} times")
+            self._telling.tell(hand, (run.start, run.end), outcome)
+        self._keep_back(hand, [(run.start, run.end) for run in spent])
+
+    def _keep_back(self, hand: Hand, ranges: list[Range]) -> None:
+        """These messages are not to be handed out."""
+        if not ranges:
+            return
+        left = list(hand.untold)
+        for inside in common(joined(sorted(ranges)), hand.untold):
+            remove(left, inside)
+        self._count(hand, -1)
+        hand.stretches = [part for stretch in hand.stretches for part in stretch.within(left)]
+        hand.count, hand.size_bytes = count_of(hand.stretches), size_of(hand.stretches)
+        self._count(hand, +1)
+
+    def _announce(self, hand: Hand) -> None:
+        if not events.are_heard():
+            return
+        tell(events.MessagesReceived(queue=self._queue, count=hand.count))
+        lost = [(run.start, run.end) for run in hand.cells if run.value.losses]
+        if lost:
+            count = count_of(part for stretch in hand.stretches for part in stretch.within(lost))
+            tell(events.MessagesRedelivered(queue=self._queue, cause="lease_lost", count=count))
+
+    # The end of a hand
+
+    def ended(self, hand: Hand) -> None:
+        """The log knows what became of all in it."""
+        if self._terms.is_acked_first:
+            # The log has forgotten it, and only now it may be handed over.
+            hand.is_over, hand.left = True, [stretch.range for stretch in hand.stretches]
+            if hand.left:
+                self._hand_out(hand)
+                return
+        self._count(hand, -1)
+
+    def lost(self, hand: Hand) -> None:
+        hand.is_lost = True
+        self._count(hand, -1)
+        count = count_of(part for stretch in hand.stretches for part in stretch.within(tuple(hand.left)))
+        tell(events.LeaseLost(queue=self._queue, partition=hand.partition, token=hand.epoch, count=count))
+        crash_point("queue.lost")
+
+    def worked_off(self, hand: Hand, part: Range) -> None:
+        """At most once: worked on, which concerns nobody but us."""
+        for inside in common((part,), hand.left):
+            remove(hand.left, inside)
+        if not hand.left and hand.count:
+            self._count(hand, -1)
+            hand.count = 0
+
+    def close(self) -> None:
+        self._solitude.leave(self)
+
+
+def _without_message(hand: Hand, granted: Ranges) -> list[Range]:
+    """Offsets before a message that was not granted with them: nobody would ever say what became of them."""
+    spanned = joined(sorted(stretch.range for stretch in hand.stretches))
+    return [part for whole in granted for part in outside(whole, spanned)]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from penstock.queue.desk import Desk
+from penstock.queue.gaps import Gaps, outside, unfinished
+from penstock.queue.records import Acked, Buried, QueueFounded, Released, Taken
+from penstock.queue.state import QueueMachine
+
+
+def machine_of(*records: object) -> QueueMachine:
+    machine = QueueMachine()
+    for offset, record in enumerate((QueueFounded(1, "t", 0, ("*",)), *records)):
+        machine.apply(record, offset, 1_000)
+    return machine
+
+
+def test_what_was_given_back_uncounted_at_the_end_is_found_again() -> None:
+    machine = machine_of(Taken("w", 1, ((0, 10),), 1_000), Released(1, ((8, 10),)))
+    gaps = Gaps()
+
+    assert gaps.scan(machine, 10, without=()) == 10
+    assert gaps.due(machine, 1_500, 100) == ((8, 10),)
+
+
+def test_what_waits_is_due_when_its_time_has_come() -> None:
+    machine = machine_of(Taken("w", 1, ((0, 4),), 1_000), Released(1, ((1, 2),), 500, True), Acked(1, ((3, 4),)))
+    gaps = Gaps()
+    gaps.scan(machine, 0, without=())
+
+    assert gaps.due(machine, 1_400, 100) == ()
+    assert gaps.due(machine, 1_500, 100) == ((1, 2),)
+
+
+def test_at_most_so_many_are_taken_out_and_the_rest_stays() -> None:
+    machine = machine_of(Taken("w", 1, ((0, 10),), 1_000), Released(1, ((0, 9),)))
+    gaps = Gaps()
+    gaps.scan(machine, 10, without=((2, 4),))
+
+    assert gaps.due(machine, 1_000, 3) == ((0, 2), (4, 5))
+    assert gaps.due(machine, 1_000, 100) == ((5, 9),)
+
+
+def test_a_gap_that_is_finished_by_now_is_not_read_again() -> None:
+    machine = machine_of(Taken("w", 1, ((0, 4),), 1_000))
+    gaps = Gaps()
+    gaps.add([(0, 4)])
+    machine.apply(Acked(1, ((0, 4),)), 2, 1_000)
+
+    assert gaps.due(machine, 1_000, 10) == ()
+
+
+def test_unfinished_is_all_that_a_later_message_may_have_to_wait_for() -> None:
+    machine = machine_of(Taken("w", 1, ((0, 6),), 1_000), Acked(1, ((1, 2),)), Buried(1, ((3, 4),)))
+
+    assert unfinished(machine, 6) == [(0, 1), (2, 3), (4, 6)]
+    assert unfinished(machine, 0) == []
+
+
+def test_outside_is_what_is_left() -> None:
+    assert outside((0, 10), ((2, 3), (5, 20))) == [(0, 2), (3, 5)]
+    assert outside((0, 10), ((0, 10),)) == []
+
+
+def test_a_log_clock_that_jumps_ahead_lets_nothing_of_others_be_asked_for() -> None:
+    machine = machine_of(Taken("other", 1, ((0, 4),), 3_000))
+    desk = Desk(0)
+    desk.watch_clock(1_000, 0, 3_000)
+    desk.open(machine, None)
+    desk.watch_clock(60_000, 10, 3_000)
+    desk.note_expired(machine, 20)
+    assert len(desk.gaps) == 0
+
+    desk.watch_clock(63_020, 3_030, 3_000)
+    desk.note_expired(machine, 3_030)
+    assert desk.gaps.due(machine, desk.log_ms(3_030), 10) == ((0, 4),)

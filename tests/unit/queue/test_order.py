@@ -1,0 +1,146 @@
+"""Order by key, without a broker: who waits for whom, and a model that is run at random."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from queue_records import Record, offsets, stretch
+
+from penstock.queue.order import KeyOrder, chains
+from penstock.queue.ranges import Range
+from penstock.queue.stretch import Stretch
+
+
+def order_of(keys: list[str | None], *, held_max: int = 100) -> tuple[KeyOrder, Stretch]:
+    order, read = KeyOrder(held_max=held_max), stretch(keys)
+    for record in read.records:
+        order.learn(record)
+    return order, read
+
+
+def parts(read: Stretch, *numbers: int) -> list[Stretch]:
+    return [Stretch([read.records[number]], number) for number in numbers]
+
+
+def test_a_chain_may_be_asked_for_together() -> None:
+    order, read = order_of(["a", "b", "a", None, "a"])
+
+    assert offsets(order.choose([read])) == [0, 1, 2, 3, 4]
+
+
+def test_a_later_message_waits_while_an_earlier_one_is_elsewhere() -> None:
+    order, read = order_of(["a", "b", "a", None, "a"])
+
+    assert offsets(order.choose(parts(read, 1, 2, 3, 4))) == [1, 3]
+    assert order.freed() == ([], [])
+
+    order.finish(0, 1)
+    freed, to_read = order.freed()
+    assert offsets(freed) == [2, 4]
+    assert to_read == []
+    assert offsets(order.choose(freed)) == [2, 4]
+
+
+def test_one_that_finishes_in_the_middle_frees_nobody() -> None:
+    order, read = order_of(["a", "a", "a"])
+    order.choose(parts(read, 2))
+
+    order.finish(1, 2)
+    assert order.freed() == ([], [])
+    order.finish(0, 1)
+    assert offsets(order.freed()[0]) == [2]
+
+
+def test_those_that_there_is_no_room_for_are_read_again_with_the_offsets_before_them() -> None:
+    order = KeyOrder(held_max=1)
+    read = Stretch([Record(0, b"a"), Record(3, b"a"), Record(7, b"a")], 0)
+    for record in read.records:
+        order.learn(record)
+    order.choose([Stretch(read.records[1:], 1)])
+
+    order.finish(0, 1)
+    assert [each.range for each in order.freed()[0]] == [(1, 4)]
+    order.finish(1, 4)
+    assert order.freed() == ([], [(4, 8)])
+
+
+def test_what_was_granted_without_its_predecessor_is_out_of_turn() -> None:
+    order, read = order_of(["a", "b", "a", "b"])
+
+    assert order.out_of_turn(parts(read, 1, 2, 3)) == [(2, 3)]
+    assert order.out_of_turn([read]) == []
+
+
+def test_a_huge_range_that_finishes_costs_no_more_than_what_is_known() -> None:
+    order, _ = order_of(["a", "b"])
+
+    order.finish(0, 2**62)
+
+    assert len(order) == 0
+
+
+def test_a_message_that_is_read_later_than_its_successor_comes_before_it_all_the_same() -> None:
+    order, read = KeyOrder(held_max=10), stretch(["a", "a", "a"])
+    for number in (0, 2, 1, 2):
+        order.learn(read.records[number])
+
+    assert offsets(order.choose(parts(read, 2))) == []
+    order.finish(0, 1)
+    assert order.freed() == ([], [])
+    order.finish(1, 2)
+    assert offsets(order.freed()[0]) == [2]
+
+
+def test_chains_of_a_lease_have_the_messages_of_a_key_in_order() -> None:
+    found = chains([stretch(["a", None, "b", "a"])])
+
+    assert [each.range if isinstance(each, Stretch) else [part for _, part in each] for each in found] == [
+        [(0, 1), (3, 4)],
+        (1, 2),
+        [(2, 3)],
+    ]
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=12),
+    st.integers(0, 3),
+    st.integers(0, 2**32),
+)
+def test_whatever_happens_each_key_is_worked_off_in_order_and_nothing_is_forgotten(
+    keys: list[str | None], held_max: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    order, read = order_of(keys, held_max=held_max)
+    waiting = [Stretch([record], record.offset()) for record in read.records]
+    leases: list[list[Stretch]] = []
+    done: list[int] = []
+    while len(done) < len(keys):
+        chance.shuffle(waiting)
+        take = sorted(waiting[: chance.randint(0, 4)], key=lambda each: each.start)
+        waiting = [each for each in waiting if each not in take]
+        if chosen := order.choose(take):
+            leases.append(chosen)
+        if leases and chance.random() < 0.5:
+            for each in leases.pop(chance.randrange(len(leases))):
+                _work_off(order, each, keys, done)
+        freed, to_read = order.freed()
+        waiting += freed + [_read_again(read, part) for part in to_read]
+
+    assert sorted(done) == list(range(len(keys)))
+    assert len(order) == 0
+
+
+def _work_off(order: KeyOrder, each: Stretch, keys: list[str | None], done: list[int]) -> None:
+    for record in each.records:
+        key, offset = keys[record.offset()], record.offset()
+        earlier = [number for number, other in enumerate(keys[:offset]) if other == key and key is not None]
+        assert set(earlier) <= set(done)
+        done.append(offset)
+        order.finish(offset, offset + 1)
+
+
+def _read_again(read: Stretch, part: Range) -> Stretch:
+    return Stretch([read.records[part[1] - 1]], part[0])
