@@ -23,8 +23,13 @@ _SUBCOMMANDS = {
     "demo": ("penstock.cli.demo", "Tell the whole story on an embedded broker."),
     "doctor": ("penstock.cli.doctor", "Check this machine, the broker and the topics."),
     "lock": ("penstock.cli.lock", "Run a command while holding a named lock."),
+    "queue": ("penstock.cli.queue", "Why was this redelivered? Dump and replay a queue's ledger."),
+    "peek": ("penstock.cli.peek", "Look at a queue's messages by their state, without taking them."),
+    "queues": ("penstock.cli.queues", "How many messages are ready, leased, waiting and dead, for each queue."),
+    "send": ("penstock.cli.send", "Send messages to a queue."),
     "topics": ("penstock.cli.topics", "Plan and make the topics that Penstock needs."),
     "upgrade": ("penstock.cli.upgrade", "Switch a newer ledger protocol on."),
+    "work": ("penstock.cli.work", "Handle the queues of an application, in supervised processes."),
 }
 
 
