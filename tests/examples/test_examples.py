@@ -19,6 +19,11 @@ SAID = {
         "seat 7 for cem: ignored there is no such seat",
         "both desks agree: True",
     ],
+    "ranges": [
+        "300 orders worked on by 3 members of one partition",
+        "order 77 was tried 5 times, the others 1",
+        "dead letters: [b'order 77']",
+    ],
     "shared_consumption": ["1000 orders sent, 1000 worked on, by 2 members"],
     "at_most_once": [
         "first prints a",
@@ -32,6 +37,11 @@ SAID = {
         "written: second report",
         "refused: a zombie's report",
         "run under a token: True",
+    ],
+    "singleton_job": [
+        "periods that were run more than once: 0",
+        "enough periods were run: True",
+        "the report is that of the newest one: True",
     ],
     "transactions": [
         "fenced: stop this work, or call settle_and_renew, read positions again, and go on under the fresh id",

@@ -1,0 +1,428 @@
+"""Bugs in a queue's worker, for the simulation to find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from penstock.claims.dead_letters import Letter
+from penstock.ledger.codec import Record
+from penstock.ledger.log import Entry
+from penstock.ledger.machine import Judged
+from penstock.ledger.tail import NEVER_READ_BACK, ReadBack
+from penstock.queue.clerk import Reread
+from penstock.queue.desk import Asked, Desk
+from penstock.queue.hand import ACKED, Hand, Outcome
+from penstock.queue.intake import Intake, Sorted
+from penstock.queue.order import KeyOrder
+from penstock.queue.pile import MessagePile, Seat
+from penstock.queue.ranges import Range, Ranges, common, joined
+from penstock.queue.reading import Reading
+from penstock.queue.records import Buried, Released, Taken
+from penstock.queue.retry import USED_UP
+from penstock.queue.rulings import Ruling
+from penstock.queue.state import QueueMachine
+from penstock.queue.stretch import Stretch
+from penstock.queue.taking import Taking
+from penstock.queue.telling import Telling
+from penstock.queue.worker import Worker
+from penstock.testing.queue_cluster import Parts
+
+# Leases
+
+
+class _ActsOnAppend(Taking):
+    """Bug: what was asked for is handed out without waiting for the answer."""
+
+    def _ask(self, desk: Desk, stretches: list[Stretch], **given: Any) -> None:
+        super()._ask(desk, stretches, **given)
+        for asked in desk.asked.values():
+            ranges = joined(sorted(stretch.range for stretch in asked.stretches))
+            self._hand_out(
+                self._taken_up(desk, asked, -self._requests, ranges, self._tail.fold(desk.partition).machine)
+            )
+
+
+class _NoLocalLease(Worker):
+    """Bug: a worker believes in a lease until the log says otherwise."""
+
+    def is_good(self, hand: Hand) -> bool:
+        return hand.is_over or not hand.is_lost
+
+
+class _LeaseFromReadBack(Taking):
+    """Bug: the local lease counts from when the answer was read."""
+
+    def _taken_up(self, desk: Desk, asked: Asked, epoch: int, granted: Ranges, machine: QueueMachine) -> Hand:
+        hand = super()._taken_up(desk, asked, epoch, granted, machine)
+        hand.lease.renewed(sent_ms=self._now_ms())
+        return hand
+
+
+class _NeverRenews(Telling):
+    """Bug: a message must be done within one lease."""
+
+    def renew(self, desk: Desk) -> None:
+        pass
+
+
+class _RenewsWhatIsOurs(Telling):
+    """Bug: with the claim on a partition the leases in it are given up, too."""
+
+    def renew(self, desk: Desk) -> None:
+        if desk.is_ours:
+            super().renew(desk)
+
+
+class _BelievesUnansweredRenewals(Telling):
+    """Bug: a lease counts as renewed when the renewal was sent."""
+
+    def renew(self, desk: Desk) -> None:
+        before = desk.renewal
+        super().renew(desk)
+        if desk.renewal is not None and desk.renewal is not before:
+            for hand in desk.hands.values():
+                hand.lease.renewed(sent_ms=desk.renewal.sent_ms)
+
+
+class _KeepsWhatIsOver(Worker):
+    """Bug: a lease that the log does not know any more is kept and renewed."""
+
+    def _look_after(self, desk: Desk) -> None:
+        hidden, desk.hands = desk.hands, {}
+        super()._look_after(desk)
+        desk.hands = hidden
+        self._telling.renew(desk)
+
+
+# Grants that nobody waits for
+
+
+class _KeepsStrays(Taking):
+    """Bug: what was granted to a question that nobody waits for any more is kept."""
+
+    def on_answer(self, desk: Desk, record: Taken, read_back: ReadBack, **given: Any) -> None:
+        if record.request in desk.asked and read_back.ticket is not None:
+            super().on_answer(desk, record, read_back, **given)
+
+
+class _HandsOutStrays(Taking):
+    """Bug: what was granted to a question that was given up is handed out all the same."""
+
+    def drop_overdue(self, desk: Desk) -> None:
+        before = dict(desk.asked)
+        super().drop_overdue(desk)
+        self._given_up = {**getattr(self, "_given_up", {}), **{n: a for n, a in before.items() if n not in desk.asked}}
+
+    def on_answer(self, desk: Desk, record: Taken, read_back: ReadBack, **given: Any) -> None:
+        asked = getattr(self, "_given_up", {}).pop(record.request, None)
+        covered = read_back.verdict.covered if isinstance(read_back.verdict, Ruling) else ()
+        machine = self._tail.fold(desk.partition).machine
+        if asked is not None and covered and read_back.offset in machine.leases:
+            self._grant(desk, asked, read_back.offset, covered, machine)
+        else:
+            super().on_answer(desk, record, read_back, **given)
+
+
+class _ForgetsWhatASnapshotGaveIt(Telling):
+    """Bug: grants that came to a worker in a snapshot are kept by nobody."""
+
+    def give_strays_back(self, desk: Desk) -> None:
+        pass
+
+
+# What became of messages
+
+
+class _AcksWhatItIsGiven(Taking):
+    """Bug: at least once, acked before it was worked on."""
+
+    def _grant(self, desk: Desk, asked: Asked, epoch: int, granted: Ranges, machine: QueueMachine) -> None:
+        super()._grant(desk, asked, epoch, granted, machine)
+        for part in granted:
+            self._telling.tell(desk.hands[epoch], part, ACKED)
+
+
+class _AcksUnderANewEpoch(Telling):
+    """Bug: what was done under a lease that is over is acked under the next one."""
+
+    def flush(self) -> None:
+        for number, (hand, part, outcome) in enumerate(self._told):
+            if hand.is_lost:
+                others = self._desks[hand.partition].hands.values() if hand.partition in self._desks else ()
+                for other in others:
+                    if common((part,), other.untold):
+                        self._told[number] = (other, part, outcome)
+        super().flush()
+
+
+class _CountsWhatItGivesBack(Telling):
+    """Bug: what was not handed out, or not to its end, is charged."""
+
+    def _tell(self, hand: Hand, parts: list[Range], outcome: Outcome) -> None:
+        super()._tell(hand, parts, outcome._replace(counts=True) if outcome.kind == "released" else outcome)
+
+
+class _SaysThingsOnce(Telling):
+    """Bug: a record that does not come back is not appended again."""
+
+    def repeat(self, desk: Desk) -> None:
+        desk.unsent.clear()
+        for ticket in [ticket for ticket in desk.tells if self.is_overdue(ticket)]:
+            del desk.tells[ticket]
+
+
+class _TakesCutForSaid(Worker):
+    """Bug: what was not read back before the log was cut counts as said."""
+
+    def _on_read_back(self, read_back: ReadBack) -> None:
+        if read_back.verdict is not NEVER_READ_BACK:
+            super()._on_read_back(read_back)
+        elif read_back.ticket is not None:
+            self.desks[read_back.partition].tells.pop(read_back.ticket, None)
+
+
+class _TakesRefusedForDone(Telling):
+    """Bug: whatever the log says to it, what was told is done."""
+
+    def on_told(self, desk: Desk, record: Any, read_back: ReadBack) -> Hand | None:
+        hand = desk.hands.get(record.epoch)
+        found = super().on_told(desk, record, read_back)
+        if found is None and hand is not None:
+            hand.left.clear()
+            desk.hands.pop(record.epoch, None)
+        return found or hand
+
+
+# Dead letters
+
+
+class _CopiesBeforeTheVerdict(Reading):
+    """Bug: the copy is made when the burial was sent."""
+
+    def copy(self, desk: Desk, lease_ms: int) -> None:
+        for record in [ticket.record for ticket in desk.tells]:
+            if isinstance(record, Buried) and record.epoch in desk.hands:
+                parts = [p for s in desk.hands[record.epoch].stretches for p in s.within(record.ranges)]
+                letters = [Letter(each, record.reason, record.error, 3, "") for part in parts for each in part.records]
+                self._clerk.copy(desk.partition, record.ranges, letters)
+        super().copy(desk, lease_ms)
+
+
+class _CopiesItsOwnOnly(Desk):
+    """Bug: a burial whose worker died is left alone."""
+
+    __slots__ = ()
+
+    def to_copy(self, machine: QueueMachine, now_ms: int, lease_ms: int) -> Ranges:
+        found = super().to_copy(machine, now_ms, lease_ms)
+        ours = [part for number in self.own_burials for part in machine.burials[number].held]
+        return tuple(common(found, joined(sorted(ours)))) if ours else ()
+
+
+class _BuriesNothing(Taking):
+    """Bug: what was lost too often is handed out once more."""
+
+    def _bury_the_spent(self, hand: Hand) -> None:
+        pass
+
+
+class _BuriesTooSoon(Telling):
+    """Bug: one attempt fewer than allowed."""
+
+    def _tell(self, hand: Hand, parts: list[Range], outcome: Outcome) -> None:
+        if outcome.counts and hand.cell_of(parts[0][0]).attempt == 2:
+            outcome = Outcome("buried", reason=USED_UP)
+        super()._tell(hand, parts, outcome)
+
+
+# Suspects
+
+
+class _CrowdsLoners(Desk):
+    """Bug: one that should be alone is taken beside others."""
+
+    __slots__ = ()
+
+    @property
+    def has_loner(self) -> bool:
+        return False
+
+
+class _BlamesGroups(Taking):
+    """Bug: whoever is in a group of suspects is charged if it is lost."""
+
+    def _ask(self, desk: Desk, stretches: list[Stretch], *, losses: int, alone: bool) -> None:
+        super()._ask(desk, stretches, losses=losses, alone=alone or losses > 0)
+
+
+class _SuspectsNobody(Desk):
+    """Bug: what comes from lost leases goes to all the others."""
+
+    __slots__ = ()
+
+    def sort(self, machine: QueueMachine, stretches: Iterable[Stretch], now_ms: int) -> None:
+        self.receive(stretches)
+
+
+# Reading
+
+
+class _ForgetsReleased(Worker):
+    """Bug: what was given back is not read again."""
+
+    def _saw(self, entry: Entry, judged: Judged) -> None:
+        if not isinstance(judged.record, Released):
+            super()._saw(entry, judged)
+
+
+class _WaitsForNobody(Desk):
+    """Bug: leases that ran out are not looked for."""
+
+    __slots__ = ()
+
+    def note_expired(self, machine: QueueMachine, now_ms: int) -> None:
+        pass
+
+
+class _PassesInvisibleSilently(Reading):
+    """Bug: the log is not told of offsets without a message."""
+
+    def _pass_invisible(self) -> None:
+        for number, desk in self._assigned.items():
+            desk.head = max(desk.head, self._source.position(number))
+
+
+class _TakesUnreadForInvisible(Reading):
+    """Bug: what could not be read again just now passes for invisible."""
+
+    def _pass_over(self, desk: Desk, answer: Reread, seen: list[Range]) -> None:
+        super()._pass_over(desk, answer._replace(reached=answer.ranges[-1][1]), seen)
+
+
+class _ForgetsTheDelayed(Intake):
+    """Bug: what is not due yet is put off for ever."""
+
+    def sorted(self, stretch: Stretch, log_ms: int) -> Sorted:
+        return super().sorted(stretch, log_ms)._replace(put_off=[])
+
+
+class _IgnoresDelays(Intake):
+    """Bug: a delay is no reason to wait."""
+
+    def sorted(self, stretch: Stretch, log_ms: int) -> Sorted:
+        return Sorted([stretch], [], {})
+
+
+class _DropsWhatIsNotDue(Intake):
+    """Bug: what is not due passes for expired."""
+
+    def sorted(self, stretch: Stretch, log_ms: int) -> Sorted:
+        found = super().sorted(stretch, log_ms)
+        late = [part for part, _ in found.put_off]
+        return found._replace(put_off=[], dropped={"expired": late} if late else found.dropped)
+
+
+# Order, and at most once
+
+
+class _ChoosesAll(KeyOrder):
+    def choose(self, stretches: Iterable[Stretch]) -> list[Stretch]:
+        return list(stretches)
+
+
+class _KeepsTheRest(KeyOrder):
+    def out_of_turn(self, stretches: Iterable[Stretch]) -> list[Range]:
+        return []
+
+
+class _HasNoOrder(Desk):
+    """Bug: messages with the same key do not wait for each other."""
+
+    __slots__ = ()
+
+    def open(self, machine: QueueMachine, order: KeyOrder | None) -> None:
+        if order is not None:
+            order.__class__ = _ChoosesAll
+        super().open(machine, order)
+
+
+class _KeepsPartsOfChains(Desk):
+    """Bug: of a chain that was granted in part, the rest is worked on."""
+
+    __slots__ = ()
+
+    def open(self, machine: QueueMachine, order: KeyOrder | None) -> None:
+        if order is not None:
+            order.__class__ = _KeepsTheRest
+        super().open(machine, order)
+
+
+class _LearnsNothing(Desk):
+    """Bug: what is unfinished when a partition is opened holds nobody up."""
+
+    __slots__ = ()
+
+    def open(self, machine: QueueMachine, order: KeyOrder | None) -> None:
+        super().open(machine, order)
+        self.to_learn.clear()
+        self.is_learning = False
+
+
+class _GoesOnAfterAFailure(MessagePile):
+    """Bug: whoever comes behind one that failed does not wait for it."""
+
+    def _drop_chain(self, seat: Seat[Any], hand: Hand) -> None:
+        if seat.chain is not None:
+            self._follow(seat, hand)
+
+
+class _HandsOutBeforeTheAck(Taking):
+    """Bug: at most once, handed out before the ack was read back."""
+
+    def _grant(self, desk: Desk, asked: Asked, epoch: int, granted: Ranges, machine: QueueMachine) -> None:
+        super()._grant(desk, asked, epoch, granted, machine)
+        if self._terms.is_acked_first:
+            self._hand_out(desk.hands[epoch])
+
+
+def _described() -> Iterator[tuple[str, Parts]]:
+    yield "", Parts()
+    yield "acts_on_append", Parts(taking=_ActsOnAppend)
+    yield "no_local_lease", Parts(worker=_NoLocalLease)
+    yield "lease_from_read_back", Parts(taking=_LeaseFromReadBack)
+    yield "never_renews", Parts(telling=_NeverRenews)
+    yield "renews_what_is_ours", Parts(telling=_RenewsWhatIsOurs)
+    yield "believes_unanswered_renewals", Parts(telling=_BelievesUnansweredRenewals)
+    yield "keeps_what_is_over", Parts(worker=_KeepsWhatIsOver)
+    yield "keeps_strays", Parts(taking=_KeepsStrays)
+    yield "hands_out_strays", Parts(taking=_HandsOutStrays)
+    yield "forgets_what_a_snapshot_gave_it", Parts(telling=_ForgetsWhatASnapshotGaveIt)
+    yield "acks_what_it_is_given", Parts(taking=_AcksWhatItIsGiven)
+    yield "acks_under_a_new_epoch", Parts(telling=_AcksUnderANewEpoch)
+    yield "counts_what_it_gives_back", Parts(telling=_CountsWhatItGivesBack)
+    yield "says_things_once", Parts(telling=_SaysThingsOnce)
+    yield "takes_cut_for_said", Parts(worker=_TakesCutForSaid)
+    yield "takes_refused_for_done", Parts(telling=_TakesRefusedForDone)
+    yield "copies_before_the_verdict", Parts(reading=_CopiesBeforeTheVerdict)
+    yield "copies_its_own_only", Parts(desk=_CopiesItsOwnOnly)
+    yield "buries_nothing", Parts(taking=_BuriesNothing)
+    yield "buries_too_soon", Parts(telling=_BuriesTooSoon)
+    yield "crowds_loners", Parts(desk=_CrowdsLoners)
+    yield "blames_groups", Parts(taking=_BlamesGroups)
+    yield "suspects_nobody", Parts(desk=_SuspectsNobody)
+    yield "forgets_released", Parts(worker=_ForgetsReleased)
+    yield "waits_for_nobody", Parts(desk=_WaitsForNobody)
+    yield "passes_invisible_silently", Parts(reading=_PassesInvisibleSilently)
+    yield "takes_unread_for_invisible", Parts(reading=_TakesUnreadForInvisible)
+    yield "forgets_the_delayed", Parts(intake=_ForgetsTheDelayed)
+    yield "ignores_delays", Parts(intake=_IgnoresDelays)
+    yield "drops_what_is_not_due", Parts(intake=_DropsWhatIsNotDue)
+    yield "has_no_order", Parts(desk=_HasNoOrder)
+    yield "keeps_parts_of_chains", Parts(desk=_KeepsPartsOfChains)
+    yield "learns_nothing", Parts(desk=_LearnsNothing)
+    yield "goes_on_after_a_failure", Parts(pile=_GoesOnAfterAFailure)
+    yield "hands_out_before_the_ack", Parts(taking=_HandsOutBeforeTheAck)
+
+
+BUGS: dict[str, Parts] = dict(_described())
