@@ -14,7 +14,7 @@ from penstock.testing.choices import Drawn
 from penstock.testing.simulate import Scenario, run
 
 ROOT = Path(__file__).parents[2]
-CAPABILITIES = ("ledger", "claims")
+CAPABILITIES = ("ledger", "claims", "queue")
 NOT_ON_A_LOG = {
     "fenced.": "files, tried in tests/unit/claims/test_fenced.py",
     "job.": "a thread and a handler, tried in tests/unit/claims/test_job.py",

@@ -27,7 +27,8 @@ from penstock.queue.terms import Terms
 from penstock.queue.worker import Worker
 from penstock.testing.claims_cluster import FOUNDED, HB_MS, place
 from penstock.testing.claims_cluster import TOPIC as CLAIMS
-from penstock.testing.queue_judge import ATTEMPTS_MAX, LEASE_MS, LEDGER, QueueJudge
+from penstock.testing.queue_judge import QueueJudge
+from penstock.testing.queue_ledger_judge import ATTEMPTS_MAX, LEASE_MS, LEDGER
 from penstock.testing.queue_topic import TOPIC, Sent, TopicClerk, TopicSource
 from penstock.testing.simulated_log import SimulatedLog
 from penstock.testing.simulation import Host

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from penstock.queue.terms import Terms
 from penstock.testing.choices import Faults
 from penstock.testing.claims_cluster import PARTITIONS as CLAIMS_PARTITIONS
 from penstock.testing.claims_cluster import TOPIC as CLAIMS
 from penstock.testing.queue_cluster import POLL_MS, ClaimingHost, QueueHost
-from penstock.testing.queue_judge import ATTEMPTS_MAX, LEASE_MS, LEDGER, QueueJudge
+from penstock.testing.queue_judge import QueueJudge
+from penstock.testing.queue_ledger_judge import ATTEMPTS_MAX, LEASE_MS, LEDGER
 from penstock.testing.queue_topic import Task, TopicPartition
 from penstock.testing.queue_worker_bugs import BUGS
 from penstock.testing.simulation import START_MS, Scenario, Simulation, judged
@@ -47,6 +49,8 @@ EVERYTHING = Faults(
     until_ms=700,
 )
 
+TERMS = Terms(lease_ms=LEASE_MS, attempts_max=ATTEMPTS_MAX, in_hand_max=4, take_max=3)
+
 Filled = Callable[[Simulation, list[TopicPartition]], None]
 
 
@@ -57,7 +61,7 @@ class Setting:
     fill: Filled
     names: str = "ab"
     partitions: int = 1
-    terms: Terms = Terms(lease_ms=LEASE_MS, attempts_max=ATTEMPTS_MAX, in_hand_max=4, take_max=3)
+    terms: Terms = TERMS
     is_exclusive: bool = True
     moves: int = 0
     """How often partitions change their owners."""
@@ -69,6 +73,7 @@ class Setting:
     """Owners agree by themselves, through real members."""
     is_choked: bool = False
     lasts_ms: int = 40 * LEASE_MS
+    rate: float = 0.02
 
 
 # What is in the topic
@@ -152,7 +157,7 @@ def sharing(bug: str = "") -> Scenario:
 
 def pair(bug: str = "") -> Scenario:
     """Two owners of one partition, with crashes and pauses only: small enough to enumerate."""
-    return _scenario("pair", bug, Faults(pause_ms=LEASE_MS * 2, until_ms=400), Setting(fill=few))
+    return _scenario("pair", bug, Faults(pause_ms=LEASE_MS * 2, until_ms=1_000), Setting(fill=few))
 
 
 def handing_over(bug: str = "") -> Scenario:
@@ -169,6 +174,12 @@ def lasting(bug: str = "") -> Scenario:
     return _scenario("lasting", bug, faults, Setting(fill=lengthy))
 
 
+def napping(bug: str = "") -> Scenario:
+    """What a worker hears is nearly a lease old, and renewals get lost: its own clock alone tells it to stop."""
+    faults = Faults(crashes=False, pause_ms=LEASE_MS * 3 // 4, deaf_ms=LEASE_MS * 3 // 4, drops=True, until_ms=900)
+    return _scenario("napping", bug, faults, Setting(fill=mixed, rate=0.06))
+
+
 def stopping(bug: str = "") -> Scenario:
     """Processes are stopped gracefully while everything goes wrong."""
     return _scenario("stopping", bug, EVERYTHING, Setting(fill=mixed, moves=2, has_stops=True))
@@ -176,19 +187,19 @@ def stopping(bug: str = "") -> Scenario:
 
 def ordered(bug: str = "") -> Scenario:
     """Messages with keys wait for each other."""
-    terms = Terms(lease_ms=LEASE_MS, attempts_max=ATTEMPTS_MAX, in_hand_max=6, take_max=4, is_ordered=True)
-    return _scenario("ordered", bug, EVERYTHING, Setting(fill=keyed, moves=2, terms=terms))
+    terms = replace(TERMS, in_hand_max=6, take_max=4, is_ordered=True)
+    return _scenario("ordered", bug, EVERYTHING, Setting(fill=keyed, moves=2, terms=terms, snapshot_every=14))
 
 
 def at_most_once(bug: str = "") -> Scenario:
     """Acked, read back, then handed out: nothing is ever handed out twice."""
-    terms = Terms(lease_ms=LEASE_MS, attempts_max=ATTEMPTS_MAX, in_hand_max=4, take_max=3, is_acked_first=True)
+    terms = replace(TERMS, is_acked_first=True)
     return _scenario("at_most_once", bug, EVERYTHING, Setting(fill=simple, moves=2, terms=terms, snapshot_every=10))
 
 
 def poison(bug: str = "") -> Scenario:
     """A message that kills is found among its neighbours and buried; they are not."""
-    terms = Terms(lease_ms=LEASE_MS, attempts_max=ATTEMPTS_MAX, in_hand_max=70, take_max=70)
+    terms = replace(TERMS, in_hand_max=70, take_max=70)
     faults = Faults(crashes=False, delay_ms=LEASE_MS // 4, duplicates=True, slow_reads=True, until_ms=900)
     return _scenario("poison", bug, faults, Setting(fill=poisoned, terms=terms, moves=1, lasts_ms=100 * LEASE_MS))
 
@@ -201,8 +212,8 @@ def poisons(bug: str = "") -> Scenario:
 
 def with_snapshots(bug: str = "") -> Scenario:
     """The ledger is cut behind snapshots."""
-    faults = replace(EVERYTHING, delay_ms=LEASE_MS // 2)
-    return _scenario("with_snapshots", bug, faults, Setting(fill=mixed, moves=2, snapshot_every=8))
+    faults = Faults(pause_ms=LEASE_MS * 2, deaf_ms=LEASE_MS, drops=True, until_ms=900)
+    return _scenario("with_snapshots", bug, faults, Setting(fill=mixed, snapshot_every=4, rate=0.03))
 
 
 def with_retention(bug: str = "") -> Scenario:
@@ -276,7 +287,7 @@ def _scenario(name: str, bug: str, faults: Faults, setting: Setting) -> Scenario
         build,
         faults=faults,
         until_ms=faults.until_ms + setting.lasts_ms,
-        rate=0.02,
+        rate=setting.rate,
         settles_ms=LEASE_MS,
     )
 
@@ -300,9 +311,8 @@ def _share(simulation: Simulation, judge: QueueJudge, setting: Setting, faults: 
             to = simulation.shape(0, count + 1)
             if to:
                 owners = frozenset(names[to - 1]) if to <= count else everybody
-                simulation.schedule(
-                    at_ms, f"{number} goes to {''.join(sorted(owners))}", lambda n=number, o=owners: move(n, o)
-                )  # type: ignore[misc]
+                label = f"{number} goes to {''.join(sorted(owners))}"
+                simulation.schedule(at_ms, label, partial(move, number, owners))
     if setting.has_stops:
         for name in names[: simulation.shape(0, count)]:
             judge.stops_at_ms[name] = START_MS + simulation.shape(1, faults.until_ms // POLL_MS) * POLL_MS

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.claims.dead_letters import Letter
-from penstock.ledger.codec import Record
-from penstock.ledger.log import Entry
-from penstock.ledger.machine import Judged
-from penstock.ledger.tail import NEVER_READ_BACK, ReadBack
-from penstock.queue.clerk import Reread
+from penstock.ledger.machine import Fold
+from penstock.ledger.tail import ReadBack
 from penstock.queue.desk import Asked, Desk
 from penstock.queue.hand import ACKED, Hand, Outcome
-from penstock.queue.intake import Intake, Sorted
-from penstock.queue.order import KeyOrder
-from penstock.queue.pile import MessagePile, Seat
 from penstock.queue.ranges import Range, Ranges, common, joined
 from penstock.queue.reading import Reading
-from penstock.queue.records import Buried, Released, Taken
+from penstock.queue.records import Buried, Taken
 from penstock.queue.retry import USED_UP
 from penstock.queue.rulings import Ruling
 from penstock.queue.state import QueueMachine
@@ -27,6 +21,7 @@ from penstock.queue.taking import Taking
 from penstock.queue.telling import Telling
 from penstock.queue.worker import Worker
 from penstock.testing.queue_cluster import Parts
+from penstock.testing.queue_reading_bugs import READING_BUGS
 
 # Leases
 
@@ -172,14 +167,11 @@ class _SaysThingsOnce(Telling):
             del desk.tells[ticket]
 
 
-class _TakesCutForSaid(Worker):
-    """Bug: what was not read back before the log was cut counts as said."""
+class _HearsNothingOfSnapshots(Worker):
+    """Bug: after the state came from a snapshot, a worker goes on as if it had seen everything."""
 
-    def _on_read_back(self, read_back: ReadBack) -> None:
-        if read_back.verdict is not NEVER_READ_BACK:
-            super()._on_read_back(read_back)
-        elif read_back.ticket is not None:
-            self.desks[read_back.partition].tells.pop(read_back.ticket, None)
+    def _begin_anew(self, desk: Desk, fold: Fold[QueueMachine]) -> None:
+        desk.fold = fold
 
 
 class _TakesRefusedForDone(Telling):
@@ -265,164 +257,30 @@ class _SuspectsNobody(Desk):
         self.receive(stretches)
 
 
-# Reading
-
-
-class _ForgetsReleased(Worker):
-    """Bug: what was given back is not read again."""
-
-    def _saw(self, entry: Entry, judged: Judged) -> None:
-        if not isinstance(judged.record, Released):
-            super()._saw(entry, judged)
-
-
-class _WaitsForNobody(Desk):
-    """Bug: leases that ran out are not looked for."""
-
-    __slots__ = ()
-
-    def note_expired(self, machine: QueueMachine, now_ms: int) -> None:
-        pass
-
-
-class _PassesInvisibleSilently(Reading):
-    """Bug: the log is not told of offsets without a message."""
-
-    def _pass_invisible(self) -> None:
-        for number, desk in self._assigned.items():
-            desk.head = max(desk.head, self._source.position(number))
-
-
-class _TakesUnreadForInvisible(Reading):
-    """Bug: what could not be read again just now passes for invisible."""
-
-    def _pass_over(self, desk: Desk, answer: Reread, seen: list[Range]) -> None:
-        super()._pass_over(desk, answer._replace(reached=answer.ranges[-1][1]), seen)
-
-
-class _ForgetsTheDelayed(Intake):
-    """Bug: what is not due yet is put off for ever."""
-
-    def sorted(self, stretch: Stretch, log_ms: int) -> Sorted:
-        return super().sorted(stretch, log_ms)._replace(put_off=[])
-
-
-class _IgnoresDelays(Intake):
-    """Bug: a delay is no reason to wait."""
-
-    def sorted(self, stretch: Stretch, log_ms: int) -> Sorted:
-        return Sorted([stretch], [], {})
-
-
-class _DropsWhatIsNotDue(Intake):
-    """Bug: what is not due passes for expired."""
-
-    def sorted(self, stretch: Stretch, log_ms: int) -> Sorted:
-        found = super().sorted(stretch, log_ms)
-        late = [part for part, _ in found.put_off]
-        return found._replace(put_off=[], dropped={"expired": late} if late else found.dropped)
-
-
-# Order, and at most once
-
-
-class _ChoosesAll(KeyOrder):
-    def choose(self, stretches: Iterable[Stretch]) -> list[Stretch]:
-        return list(stretches)
-
-
-class _KeepsTheRest(KeyOrder):
-    def out_of_turn(self, stretches: Iterable[Stretch]) -> list[Range]:
-        return []
-
-
-class _HasNoOrder(Desk):
-    """Bug: messages with the same key do not wait for each other."""
-
-    __slots__ = ()
-
-    def open(self, machine: QueueMachine, order: KeyOrder | None) -> None:
-        if order is not None:
-            order.__class__ = _ChoosesAll
-        super().open(machine, order)
-
-
-class _KeepsPartsOfChains(Desk):
-    """Bug: of a chain that was granted in part, the rest is worked on."""
-
-    __slots__ = ()
-
-    def open(self, machine: QueueMachine, order: KeyOrder | None) -> None:
-        if order is not None:
-            order.__class__ = _KeepsTheRest
-        super().open(machine, order)
-
-
-class _LearnsNothing(Desk):
-    """Bug: what is unfinished when a partition is opened holds nobody up."""
-
-    __slots__ = ()
-
-    def open(self, machine: QueueMachine, order: KeyOrder | None) -> None:
-        super().open(machine, order)
-        self.to_learn.clear()
-        self.is_learning = False
-
-
-class _GoesOnAfterAFailure(MessagePile):
-    """Bug: whoever comes behind one that failed does not wait for it."""
-
-    def _drop_chain(self, seat: Seat[Any], hand: Hand) -> None:
-        if seat.chain is not None:
-            self._follow(seat, hand)
-
-
-class _HandsOutBeforeTheAck(Taking):
-    """Bug: at most once, handed out before the ack was read back."""
-
-    def _grant(self, desk: Desk, asked: Asked, epoch: int, granted: Ranges, machine: QueueMachine) -> None:
-        super()._grant(desk, asked, epoch, granted, machine)
-        if self._terms.is_acked_first:
-            self._hand_out(desk.hands[epoch])
-
-
-def _described() -> Iterator[tuple[str, Parts]]:
-    yield "", Parts()
-    yield "acts_on_append", Parts(taking=_ActsOnAppend)
-    yield "no_local_lease", Parts(worker=_NoLocalLease)
-    yield "lease_from_read_back", Parts(taking=_LeaseFromReadBack)
-    yield "never_renews", Parts(telling=_NeverRenews)
-    yield "renews_what_is_ours", Parts(telling=_RenewsWhatIsOurs)
-    yield "believes_unanswered_renewals", Parts(telling=_BelievesUnansweredRenewals)
-    yield "keeps_what_is_over", Parts(worker=_KeepsWhatIsOver)
-    yield "keeps_strays", Parts(taking=_KeepsStrays)
-    yield "hands_out_strays", Parts(taking=_HandsOutStrays)
-    yield "forgets_what_a_snapshot_gave_it", Parts(telling=_ForgetsWhatASnapshotGaveIt)
-    yield "acks_what_it_is_given", Parts(taking=_AcksWhatItIsGiven)
-    yield "acks_under_a_new_epoch", Parts(telling=_AcksUnderANewEpoch)
-    yield "counts_what_it_gives_back", Parts(telling=_CountsWhatItGivesBack)
-    yield "says_things_once", Parts(telling=_SaysThingsOnce)
-    yield "takes_cut_for_said", Parts(worker=_TakesCutForSaid)
-    yield "takes_refused_for_done", Parts(telling=_TakesRefusedForDone)
-    yield "copies_before_the_verdict", Parts(reading=_CopiesBeforeTheVerdict)
-    yield "copies_its_own_only", Parts(desk=_CopiesItsOwnOnly)
-    yield "buries_nothing", Parts(taking=_BuriesNothing)
-    yield "buries_too_soon", Parts(telling=_BuriesTooSoon)
-    yield "crowds_loners", Parts(desk=_CrowdsLoners)
-    yield "blames_groups", Parts(taking=_BlamesGroups)
-    yield "suspects_nobody", Parts(desk=_SuspectsNobody)
-    yield "forgets_released", Parts(worker=_ForgetsReleased)
-    yield "waits_for_nobody", Parts(desk=_WaitsForNobody)
-    yield "passes_invisible_silently", Parts(reading=_PassesInvisibleSilently)
-    yield "takes_unread_for_invisible", Parts(reading=_TakesUnreadForInvisible)
-    yield "forgets_the_delayed", Parts(intake=_ForgetsTheDelayed)
-    yield "ignores_delays", Parts(intake=_IgnoresDelays)
-    yield "drops_what_is_not_due", Parts(intake=_DropsWhatIsNotDue)
-    yield "has_no_order", Parts(desk=_HasNoOrder)
-    yield "keeps_parts_of_chains", Parts(desk=_KeepsPartsOfChains)
-    yield "learns_nothing", Parts(desk=_LearnsNothing)
-    yield "goes_on_after_a_failure", Parts(pile=_GoesOnAfterAFailure)
-    yield "hands_out_before_the_ack", Parts(taking=_HandsOutBeforeTheAck)
-
-
-BUGS: dict[str, Parts] = dict(_described())
+BUGS: dict[str, Parts] = {
+    "": Parts(),
+    "acts_on_append": Parts(taking=_ActsOnAppend),
+    "no_local_lease": Parts(worker=_NoLocalLease),
+    "lease_from_read_back": Parts(taking=_LeaseFromReadBack),
+    "never_renews": Parts(telling=_NeverRenews),
+    "renews_what_is_ours": Parts(telling=_RenewsWhatIsOurs),
+    "believes_unanswered_renewals": Parts(telling=_BelievesUnansweredRenewals),
+    "keeps_what_is_over": Parts(worker=_KeepsWhatIsOver),
+    "keeps_strays": Parts(taking=_KeepsStrays),
+    "hands_out_strays": Parts(taking=_HandsOutStrays),
+    "forgets_what_a_snapshot_gave_it": Parts(telling=_ForgetsWhatASnapshotGaveIt),
+    "acks_what_it_is_given": Parts(taking=_AcksWhatItIsGiven),
+    "acks_under_a_new_epoch": Parts(telling=_AcksUnderANewEpoch),
+    "counts_what_it_gives_back": Parts(telling=_CountsWhatItGivesBack),
+    "says_things_once": Parts(telling=_SaysThingsOnce),
+    "hears_nothing_of_snapshots": Parts(worker=_HearsNothingOfSnapshots),
+    "takes_refused_for_done": Parts(telling=_TakesRefusedForDone),
+    "copies_before_the_verdict": Parts(reading=_CopiesBeforeTheVerdict),
+    "copies_its_own_only": Parts(desk=_CopiesItsOwnOnly),
+    "buries_nothing": Parts(taking=_BuriesNothing),
+    "buries_too_soon": Parts(telling=_BuriesTooSoon),
+    "crowds_loners": Parts(desk=_CrowdsLoners),
+    "blames_groups": Parts(taking=_BlamesGroups),
+    "suspects_nobody": Parts(desk=_SuspectsNobody),
+    **READING_BUGS,
+}
