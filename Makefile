@@ -23,7 +23,7 @@ help: ## say what can be made
 setup: $(PACKAGES) $(JARS) ## everything that Penstock needs, in .venv; a moment when it is there already
 
 # `exec`: whoever ends make by a signal ends the program itself, not only the shell around it.
-demo: setup ## see it work: an embedded Kafka, a ledger, a kill, nothing lost (ONCE=1 ends by itself)
+demo: setup ## see it work: an embedded Kafka, a ledger, a queue, three kills, nothing lost (ONCE=1 ends by itself)
 	exec $(BIN)/penstock demo $(if $(ONCE),--once)
 
 test: setup postgres ## all tests but the heavier forms (ARGS="-k name" goes to pytest)
@@ -45,8 +45,9 @@ format: setup ## put the code into its form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## measure the ledger next to the bare client
-	exec $(BIN)/penstock bench ledger
+bench: setup ## measure ledger, claims and queue next to the bare client (ARGS=--quick: sooner, with more scatter)
+	@missed=0; for part in ledger claims queue; do \
+		echo "$$part:"; $(BIN)/penstock bench $$part $(ARGS) || missed=$$?; done; exit $$missed
 
 clean: ## remove what was made here; the jars, cached per user, stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis .pytest_cache

@@ -49,16 +49,24 @@ class Ground:
         self._admin.create([TopicSpec(name=full, partitions=partitions, config={}, reason="a bench")])
         return full
 
-    def filled(self, name: str, *, partitions: int, count: int, value: bytes) -> str:
-        """A topic with `count` messages, spread evenly."""
+    def filled(
+        self, name: str, *, partitions: int, count: int, value: bytes, other: bytes | None = None, every: int = 1
+    ) -> str:
+        """A topic with `count` messages, spread evenly; with `other`, every so-many-th of a partition is that."""
         topic = self.topic(name, partitions=partitions)
+        self.fill(topic, partitions=partitions, count=count, value=value, other=other, every=every)
+        return topic
+
+    def fill(
+        self, topic: str, *, partitions: int, count: int, value: bytes, other: bytes | None = None, every: int = 1
+    ) -> None:
         with Writer(self.kafka) as writer:
             for number in range(count):
-                writer.send(topic, number % partitions, value)
+                is_other = other is not None and number // partitions % every == 0
+                writer.send(topic, number % partitions, other if is_other else value)
             left = writer.flush(120_000)
         if left or writer.failures:
             raise ValueError(f"{left + writer.failures} of {count} messages could not be written")
-        return topic
 
     @contextmanager
     def fed(self, topic: str, *, partitions: int, per_s: int, value: bytes) -> Iterator[None]:

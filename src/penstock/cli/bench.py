@@ -49,6 +49,18 @@ def claims(settings: Settings, *, quick: bool, as_json: bool, quiet: bool) -> No
     _run(settings, measure, quick=quick, as_json=as_json, quiet=quiet)
 
 
+@command.command()
+@click.option("--quick", is_flag=True, help="Within three minutes; the figures scatter more.")
+@json_option
+@quiet_option
+@kafka_options
+def queue(settings: Settings, *, quick: bool, as_json: bool, quiet: bool) -> None:
+    """Handling, sending, latency, redelivery, and what gaps, backlogs and a rebuild cost."""
+    from penstock.bench.queue import measure
+
+    _run(settings, measure, quick=quick, as_json=as_json, quiet=quiet)
+
+
 def _run(settings: Settings, measure: Measure, *, quick: bool, as_json: bool, quiet: bool) -> None:
     with broker_for(settings, quiet=quiet) as kafka:
         report = measure(kafka, quick=quick, told=lambda what: say(what, quiet=quiet))
