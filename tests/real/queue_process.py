@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import penstock
+from penstock.crash import CrashHook, armed
 from penstock.settings import ClaimsSettings, KafkaSettings, Settings
 from penstock.values import duration
 
@@ -80,13 +82,27 @@ def main(spec: dict[str, Any]) -> None:
         match order.get("do"):
             case "exit":
                 os._exit(7)
-            case "fail":
-                raise ValueError("it always fails")
+            case "fail" if message.attempt <= order.get("times", 1_000):
+                raise ValueError("it fails")
             case "sleep":
                 time.sleep(order["s"])
         write("lost" if message.lease_lost else "end")
 
-    app.work()
+    with armed(_death_at(spec["die_at"], spec.get("passes", 0))) if "die_at" in spec else nullcontext():
+        app.work()
+
+
+def _death_at(point: str, passes: int) -> CrashHook:
+    """Kills this process at that crash point, when it was passed so often."""
+    passed: list[str] = []
+
+    def hook(name: str) -> None:
+        if name == point:
+            passed.append(name)
+            if len(passed) > passes:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
 
 
 if __name__ == "__main__":

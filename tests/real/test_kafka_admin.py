@@ -73,6 +73,16 @@ def test_a_topic_grows_and_does_not_shrink(admin: Admin) -> None:
         admin.grow(name, 2)
 
 
+def test_who_grows_a_topic_together_with_others_may_come_late(admin: Admin) -> None:
+    name = new_topic(admin, partitions=2)
+    for partitions in (4, 4, 3):
+        admin.grow_together(name, partitions)
+
+    assert admin.describe([name])[name].partitions == 4
+    with pytest.raises(NotFound):
+        admin.grow_together("no-such-topic", 2)
+
+
 def test_a_deleted_topic_is_gone_when_the_call_returns(admin: Admin) -> None:
     name = new_topic(admin)
     admin.delete([name, "no-such-topic"])

@@ -155,7 +155,7 @@ class DeadLetters:
         self._make(admin, (_spec(names[origin], there[origin]) for origin in origins if names[origin] not in there))
         for origin, name in names.items():
             if name in there and there[name].partitions < there[origin].partitions:
-                admin.grow(name, there[origin].partitions)
+                admin.grow_together(name, there[origin].partitions)
         return {origin: (name, there[origin]) for origin, name in names.items()}
 
     def _make(self, admin: Admin, specs: Iterable[TopicSpec]) -> None:

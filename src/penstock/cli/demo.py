@@ -12,6 +12,7 @@ import click
 
 from penstock.cli.broker import progress_shown
 from penstock.cli.demo_claims import claims
+from penstock.cli.demo_queue import queue
 from penstock.cli.output import json_option, print_json, quiet_option
 from penstock.errors import CheckFailed, TransientError
 
@@ -54,7 +55,8 @@ def command(*, once: bool, as_json: bool, quiet: bool) -> None:
     """Tell the whole story on an embedded broker.
 
     Starts an Apache Kafka of its own on a free port, appends facts to a ledger, kills the broker in the middle, and
-    shows that nothing was lost or doubled; then two members share a topic, and one is killed. Leaves nothing behind.
+    shows that nothing was lost or doubled; then four workers handle a queue, and two members share a topic, and one of
+    each is killed. Leaves nothing behind.
     """
     from penstock.broker import Embedded
     from penstock.settings import KafkaSettings
@@ -66,6 +68,7 @@ def command(*, once: bool, as_json: bool, quiet: bool) -> None:
         story.tell("broker", f"Apache Kafka {kafka.version} on {kafka.bootstrap}", time.monotonic() - began)
         story.figures["broker"] = {"version": kafka.version, "ready_s": round(time.monotonic() - began, 2)}
         _ledger(story, kafka, settings)
+        queue(story, settings)
         claims(story, settings)
         if as_json:
             print_json({"figures": story.figures, "broken": story.broken})
@@ -214,9 +217,12 @@ def _tail(settings: KafkaSettings, instance: str) -> Iterator[Tail[Counter]]:
 
 
 def _end(story: Story, kafka: Embedded, *, stay: bool) -> None:
+    from penstock.cli.demo_worker import QUEUE
+
     if story.broken:
         return
     story.tell("next", f"penstock doctor -b {kafka.bootstrap}      make test      README.md")
+    story.tell("", f"penstock peek {QUEUE} --state dead -b {kafka.bootstrap}")
     if not stay:
         return
     story.tell("", "the broker runs on; Ctrl-C stops all")

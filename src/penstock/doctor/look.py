@@ -20,10 +20,11 @@ from penstock.doctor.clocks import log_clock
 from penstock.doctor.findings import Disk, Founded, LedgerClock, Seen, furthest
 from penstock.doctor.genesis import founded
 from penstock.errors import NotFound, PenstockError, TransientError
-from penstock.kafka.topics import Admin, TopicInfo
+from penstock.kafka.topics import Admin, TopicInfo, TopicSpec
 from penstock.ledger.kafka_log import KafkaLog
 from penstock.ledger.snapshot import Snapshots
-from penstock.ledger.topics import SNAPSHOTS_SUFFIX
+from penstock.ledger.topics import SNAPSHOTS_SUFFIX, ledger_topics
+from penstock.queue.look import candidates
 from penstock.settings import KafkaSettings, Settings
 from penstock.topics import ledgers, needed
 from penstock.values import duration
@@ -106,14 +107,23 @@ def _kafka(settings: Settings) -> dict[str, Any]:
 def _asked(settings: Settings, kafka: KafkaSettings) -> dict[str, Any]:
     with Admin(kafka) as admin:
         cluster = admin.cluster()
-        topics = admin.describe([spec.name for spec in needed(settings)])
+        specs = (*needed(settings), *_of_queues(settings, admin))
+        topics = admin.describe([spec.name for spec in specs])
     deadline = time.monotonic() + LEDGERS_TIMEOUT_S
     return {
         "cluster": cluster,
+        "specs": specs,
         "topics": topics,
         "founded": _founded(settings, kafka, topics, deadline),
         "clocks": tuple(_clocks(settings, kafka, topics, deadline)),
     }
+
+
+def _of_queues(settings: Settings, admin: Admin) -> Iterable[TopicSpec]:
+    """The ledgers of queues are made by their workers: which there are, the broker knows."""
+    names = candidates(admin.names(), prefix=settings.topic_prefix).keys() - {spec.name for spec in needed(settings)}
+    for name, info in sorted(admin.describe(names).items()):
+        yield from ledger_topics(name, info.partitions)
 
 
 def _founded(

@@ -168,6 +168,17 @@ class Admin:
         )
         self._wait(f"waiting for {partitions} partitions of {name}", lambda: self._are_led([name], partitions))
 
+    def grow_together(self, name: str, partitions: int) -> None:
+        """The same where others may be doing it too: a topic that has as many, or more, is well."""
+        try:
+            self.grow(name, partitions)
+        except UsageError as refusal:
+            cause = refusal.__cause__
+            if not isinstance(cause, KafkaException) or error_of(cause).code() != KafkaError.INVALID_PARTITIONS:
+                raise
+            # The controller has them; another broker may hear of it a moment later.
+            self._wait(f"waiting for {partitions} partitions of {name}", lambda: self._are_led([name], partitions))
+
     def delete(self, names: Iterable[str]) -> None:
         """Remove topics and all their records; absent ones are no error. Returns when they are gone."""
         wanted = sorted(set(names))

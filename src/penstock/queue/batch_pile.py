@@ -6,15 +6,18 @@ fails is alone.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import Undecodable
 from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.calling import answers_of
+from penstock.queue.gaps import outside
 from penstock.queue.halving import Halving
-from penstock.queue.hand import GIVEN_BACK, Hand, Outcome
+from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
 from penstock.queue.message import Batch, Bury, Retry
 from penstock.queue.pile import Manner, Pile, Seat, _now_ms
 from penstock.queue.retry import error_text
@@ -102,13 +105,23 @@ class BatchPile(Pile[Batch]):
             for hand, stretch in piece._parts:
                 seat.ack(hand, *stretch.range)
             seat.flush()
-        else:
-            outcomes = [self.outcome(message, each) for message, each in zip(piece, answers, strict=True)]
-            for message, outcome in zip(piece, outcomes, strict=True):
-                self.settle(message, outcome)
-            if any(outcome.kind == "released" for outcome in outcomes):
-                self._drop_line(seat)
+        elif self._settled(piece, answers):
+            self._drop_line(seat)
         self._forget(piece)
+
+    def _settled(self, piece: Batch, answers: Sequence[object]) -> bool:
+        """Tell each answer; acks as ranges, so that a few failures cost the others nothing. Whether any comes again."""
+        unacked = [number for number, answer in enumerate(answers) if isinstance(answer, Retry | Bury)]
+        outcomes = [self.outcome(piece[number], answers[number]) for number in unacked]
+        for number, outcome in zip(unacked, outcomes, strict=True):
+            self.settle(piece[number], outcome)
+        reached = 0
+        for hand, stretch in piece._parts:
+            first, reached = reached, reached + len(stretch.records)
+            inside = unacked[bisect_left(unacked, first) : bisect_left(unacked, reached)]
+            for part in outside(stretch.range, tuple(piece[number]._span for number in inside)):
+                self.tell(hand, part, ACKED)
+        return any(outcome.kind == "released" for outcome in outcomes)
 
     def failed(self, seat: Seat[Batch], piece: Batch, failure: BaseException) -> None:
         if seat.current is not piece:

@@ -137,5 +137,7 @@ class KafkaClerk:
 
 
 def _impatient(settings: KafkaSettings) -> KafkaSettings:
-    """Every question to a broker waits for the fetch before it, and a fetch of nothing waits so long."""
-    return replace(settings, client={"fetch.wait.max.ms": "5", **settings.client})
+    """Every question to a broker waits for the fetch before it, and a fetch of nothing waits so long; what is fetched
+    beyond the ranges that were asked for is thrown away.
+    """
+    return replace(settings, client={"fetch.wait.max.ms": "5", "queued.min.messages": "1000", **settings.client})

@@ -70,6 +70,8 @@ class Desk:
     calm_from_ms: int = 0
     """The log clock jumped ahead: until then nothing is asked for that belonged to others."""
     is_halted: bool = False
+    fold: object = None
+    """What we know was seen by: another one was built from a snapshot, and of what is in that we heard nothing."""
     gaps: Gaps = field(default_factory=Gaps)
     _copy_at_ms: dict[int, int] = field(default_factory=dict)
     clock_ms: int = 0

@@ -180,10 +180,13 @@ class Reading:
 
     def _reread(self, desk: Desk, answer: Reread) -> None:
         machine = self._tail.fold(desk.partition).machine
+        # What was deleted goes with no message: the next one must not be what finishes it.
+        first = min([answer.log_start, *(record.offset() for record in answer.records[:1])])
+        still_there = common(answer.ranges, [(first, OFFSET_MAX)])
         # Offsets without a record before a message are finished with it only if the log treats both alike.
         stretches = [
             part
-            for stretch in stretched(answer.records, answer.ranges)
+            for stretch in stretched(answer.records, still_there)
             for run in machine.cells.runs(*stretch.range)
             for part in stretch.within([(run.start, run.end)])
         ]

@@ -172,15 +172,8 @@ class Taking:
         desk.hands[epoch] = hand
         self._count(hand, +1)
         crash_point("queue.granted")
-        # Lost once more since we read it: it comes again, to fewer at a time.
-        lost_again = [(run.start, run.end) for run in hand.cells if run.value.losses > asked.losses]
-        self._give_back(hand, lost_again)
-        if granted != asked.ticket.record.ranges:  # type: ignore[attr-defined]
-            self._give_back(hand, _without_message(hand, granted))
+        self._give_back_unfit(desk, asked, hand, granted)
         self._announce(hand)
-        is_whole = granted == asked.ticket.record.ranges and not lost_again  # type: ignore[attr-defined]
-        if desk.order is not None and not is_whole:
-            self._give_back(hand, desk.order.out_of_turn(hand.stretches))
         if self._terms.is_acked_first:
             for part in granted:
                 self._telling.tell(hand, part, ACKED)
@@ -208,6 +201,16 @@ class Taking:
             count=count_of(stretches),
             size_bytes=size_of(stretches),
         )
+
+    def _give_back_unfit(self, desk: Desk, asked: Asked, hand: Hand, granted: Ranges) -> None:
+        """What was granted, and cannot be worked on as it was asked for."""
+        # Lost once more since it was read: it has to come again, to fewer at a time.
+        lost_again = [(run.start, run.end) for run in hand.cells if run.value.losses > asked.losses]
+        self._give_back(hand, lost_again)
+        if lost_again or granted != asked.ticket.record.ranges:  # type: ignore[attr-defined]
+            self._give_back(hand, _without_message(hand, granted))
+            if desk.order is not None:
+                self._give_back(hand, desk.order.out_of_turn(hand.stretches))
 
     def _give_back(self, hand: Hand, ranges: list[Range]) -> None:
         for part in ranges:

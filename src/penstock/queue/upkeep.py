@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from penstock.claims.discovery import Discovery
 from penstock.claims.display import Display
-from penstock.errors import PenstockError, TransientError
+from penstock.errors import NotFound, PenstockError, TransientError
 from penstock.kafka.reader import Reader
 from penstock.kafka.topics import Admin, TopicSpec
 from penstock.ledger.topics import for_cluster, ledger_topics
@@ -83,6 +83,10 @@ class Upkeep:
                     self._look()
                     self.on_growth(self.partitions)
                 self._show()
+            except NotFound as trouble:
+                # A topic was deleted a moment ago. The next look says whether it is another one by now.
+                log.warning("topics cannot be looked after: %s", trouble)
+                self._discovery.hurry()
             except TransientError as trouble:
                 log.warning("topics cannot be looked after: %s", trouble)
                 self._closing.wait(_BACK_OFF_S)
@@ -116,7 +120,7 @@ class Upkeep:
             self._admin.create(for_cluster(spec, brokers=brokers) for spec in missing)
         for spec in specs:
             if spec.name in there and there[spec.name].partitions < partitions:
-                self._admin.grow(spec.name, partitions)
+                self._admin.grow_together(spec.name, partitions)
 
     def _show(self, *, at_once: bool = False) -> None:
         positions = dict(self.positions)

@@ -20,14 +20,14 @@ from penstock.crash import crash_point
 from penstock.errors import GenesisMismatch
 from penstock.ledger.codec import Record
 from penstock.ledger.log import Entry
-from penstock.ledger.machine import ClockReset, Judged
+from penstock.ledger.machine import ClockReset, Fold, Judged
 from penstock.ledger.tail import NEVER_READ_BACK, ReadBack, Tail, Ticket
 from penstock.queue.clerk import Clerk
 from penstock.queue.desk import Desk
 from penstock.queue.hand import GIVEN_BACK, Hand
 from penstock.queue.intake import Intake
 from penstock.queue.order import KeyOrder
-from penstock.queue.ranges import Range
+from penstock.queue.ranges import Range, common
 from penstock.queue.reading import Reading, Source
 from penstock.queue.records import Acked, Buried, Dropped, LeaseFenced, QueueFounded, Released, Renewed, Taken
 from penstock.queue.rulings import Ruling
@@ -193,7 +193,10 @@ class Worker:
         if fold.halt is not None:
             desk.disown()
             desk.is_halted = True
+            self._let_go(desk)
             return
+        if desk.fold is not fold:
+            self._begin_anew(desk, fold)
         desk.watch_clock(fold.clock_ms, now_ms, self._terms.lease_ms)
         if desk.is_open or self.is_draining:
             self.positions[number] = fold.machine.position
@@ -211,6 +214,27 @@ class Worker:
         elif desk.rescan_at_ms and now_ms >= desk.rescan_at_ms:
             desk.scan(fold.machine)
 
+    def _let_go(self, desk: Desk) -> None:
+        """Of a halted partition nothing is read back any more: what we hold or asked for there ends unanswered."""
+        self._taking.drop_overdue(desk)
+        desk.tells.clear()
+        desk.unsent.clear()
+        desk.own_burials.clear()
+        now_ms = self._now_ms()
+        for hand in [hand for hand in desk.hands.values() if not hand.untold or not hand.lease.is_good(now_ms)]:
+            del desk.hands[hand.epoch]
+            self._taking.lost(hand)
+
+    def _begin_anew(self, desk: Desk, fold: Fold[QueueMachine]) -> None:
+        """The state was built from a snapshot: what became free or finished in it nobody told us."""
+        was_ours, desk.fold = desk.is_ours, fold
+        desk.disown()
+        desk.is_ours = was_ours
+        self._telling.give_strays_back(desk)
+        for epoch, hand in desk.hands.items():
+            if epoch in fold.machine.leases:
+                hand.left = common(tuple(hand.left), fold.machine.leases[epoch].held)
+
     def _open(self, desk: Desk) -> None:
         number = desk.partition
         if not self.tail.is_caught_up(number):
@@ -226,7 +250,6 @@ class Worker:
             )
         elif self._ask_once(number, Renewed(self.name, ())):
             # The last record may be old: what time it is in the log we know since we read one of our own.
-            self._telling.give_strays_back(desk)
             desk.open(fold.machine, KeyOrder(held_max=self._terms.in_hand_max) if self._terms.is_ordered else None)
             crash_point("queue.opened")
 
@@ -248,12 +271,9 @@ class Worker:
             return
         ticket, record = read_back.ticket, read_back.record
         was_to_be_told = ticket is not None and desk.tells.pop(ticket, desk) is None
-        if read_back.verdict is NEVER_READ_BACK and record is not None:
+        if read_back.verdict is NEVER_READ_BACK and record is not None and was_to_be_told:
             # The state was built anew from a snapshot: whether ours is in it nobody knows.
-            desk.rescan_at_ms = self._now_ms()
-            if was_to_be_told:
-                self._telling.append_again(desk, record)
-            self._telling.give_strays_back(desk)
+            self._telling.append_again(desk, record)
         match record:
             case Taken():
                 self._taking.on_answer(desk, record, read_back, is_draining=self.is_draining)
