@@ -36,6 +36,15 @@ def test_the_demo_counts_what_happened(tmp_path: Path) -> None:
     assert story["figures"]["crash"]["under_way"] > 0
     assert story["figures"]["replay"]["from_offset"] == 0
     assert story["figures"]["snapshot"]["log_start"] > 0
+    queue = story["figures"]["queue"]
+    assert {name: queue[name] for name in ("sent", "acked", "dead", "lost")} == {
+        "sent": 10_000,
+        "acked": 9_988,
+        "dead": 12,
+        "lost": 0,
+    }
+    assert queue["redelivered"] == queue["in_hand"] > 0
+    assert queue["redelivered_s"] > 0
 
 
 def test_a_wrong_count_is_told_and_exits_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,6 +67,22 @@ def test_a_wrong_count_is_told_and_exits_5(monkeypatch: pytest.MonkeyPatch, caps
 
     assert ended.value.code == 5
     assert "facts count twice" in capsys.readouterr().err
+
+
+def test_a_lost_order_is_told() -> None:
+    """The queue's check can fail: an order that no handler finished, and that is not dead, is found out."""
+    from penstock.cli import demo_queue
+    from penstock.cli.demo import Story
+
+    worker = demo_queue._Worker(process=None)  # type: ignore[arg-type]
+    worker.done = [order for order in range(1, 11) if order != 7]
+    books = demo_queue._Books(acked={(0, offset) for offset in range(10)})
+    story = Story(quiet=True)
+    demo_queue._tell(story, demo_queue._Outcome([worker], 10, 0.0, books, set(), []))
+
+    assert "1 orders were lost" in story.broken
+    assert "worker-2 was killed with nothing in hand" in story.broken
+    assert story.figures["queue"]["lost"] == 1  # type: ignore[index]
 
 
 @contextmanager

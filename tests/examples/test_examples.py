@@ -11,13 +11,57 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 SAID = {
+    "broadcast": [
+        "till-1 knows [b'kettle 20', b'lamp 35']",
+        "till-2 knows [b'kettle 20', b'lamp 35']",
+        "dead letters: {b'rope ??'}",
+    ],
     "embedded_broker": ["Kafka 4.3.1 said: hello world"],
+    "exactly_once_effects": [
+        "rolled back: the batch comes again",
+        "invoice of order 1",
+        "invoice of order 2",
+        "invoice of order 3",
+    ],
     "own_ledger": [
         "seat 0 for ann: accepted",
         "seat 0 for bob: ignored taken by ann",
         "seat 1 for bob: accepted",
         "seat 7 for cem: ignored there is no such seat",
         "both desks agree: True",
+    ],
+    "queue_async": [
+        "200 pages fetched by 1 thread",
+        "one after the other it takes five times as long: True",
+    ],
+    "queue_delayed": [
+        "came: now, in one second, in two seconds",
+        "none too early: True",
+    ],
+    "queue_hello": ["order 1: kettle", "order 2: lamp", "order 3: rope"],
+    "queue_long_task": [
+        "Moby Dick: attempt 1 begins at page 1",
+        "Moby Dick: attempt 2 begins at page 5",
+        "pages: 1 2 3 4 5 6 7 8",
+        "longer than the lease: True",
+    ],
+    "queue_order": [
+        "ann: ordered → paid → shipped",
+        "bob: ordered → paid → shipped",
+        "cem: ordered → paid → shipped",
+        "bob came last: True",
+    ],
+    "queue_pull": [
+        "from a friend: read at attempt 1",
+        "smeared: attempt 1",
+        "smeared: attempt 2",
+        "from the bank: read at attempt 2",
+    ],
+    "queue_retries": [
+        "attempts: {'ann': 2, 'bob': 1, 'cem': 1, 'dee': 2, 'eve': 3}",
+        "dead: bob: given up",
+        "dead: cem: closed his account",
+        "dead: eve: attempts used up",
     ],
     "ranges": [
         "300 orders worked on by 3 members of one partition",
