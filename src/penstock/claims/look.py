@@ -7,7 +7,6 @@ decides does not depend on it.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,11 +18,11 @@ from penstock.claims.intervals import Owner
 from penstock.claims.placement import coordination_topic, partition_of
 from penstock.claims.records import Slot
 from penstock.claims.state import Claims, SlotState
-from penstock.errors import BrokerUnavailable, NotFound, OffsetGone, Refused, TransientError
+from penstock.errors import NotFound
+from penstock.ledger import history
+from penstock.ledger.history import History, Patience
 from penstock.ledger.kafka_log import open_ledger
-from penstock.ledger.log import Entry, Log
-from penstock.ledger.machine import Fold, Judged
-from penstock.ledger.snapshot import Snapshots, Whole
+from penstock.ledger.machine import Fold
 from penstock.ledger.tail import Tail, monotonic_ms
 from penstock.settings import Settings
 
@@ -270,78 +269,14 @@ def read_all(tail: Tail[Claims], settings: Settings) -> Folds:
     """
     partitions = range(tail.log.partition_count())
     tail.follow(partitions)
-    patience = Patience(settings)
+    patience = Patience(settings.kafka.request_timeout)
     while not all(tail.is_caught_up(p) or tail.fold(p).halt is not None for p in partitions):
         tail.step(_STEP_MS)
         patience.check(tuple(tail.fold(p).next_offset for p in partitions), tail.log.name)
     return {partition: tail.fold(partition) for partition in partitions}
 
 
-class Patience:
-    """Ends a wait in which nothing moves."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._lasts = settings.kafka.request_timeout
-        self._seen: object = None
-        self._since = time.monotonic()
-
-    def check(self, seen: object, what: str) -> None:
-        if seen != self._seen:
-            self._seen, self._since = seen, time.monotonic()
-        elif time.monotonic() - self._since > self._lasts.seconds:
-            raise BrokerUnavailable(
-                f"{what} gave nothing to read for {self._lasts}", next_step="check the broker (`penstock doctor`)"
-            )
-
-
-class History:
-    """One coordination partition from the first record that can still be judged, to the end at the time of asking.
-
-    Iterating judges it, once; `fold` is the state after the record that was given last.
-    """
-
-    def __init__(self, log: Log, snapshots: Snapshots, partition: int, settings: Settings) -> None:
-        self._log, self._partition, self._settings = log, partition, settings
-        self.start, self._end, _ = log.bounds([partition])[partition]
-        self.fold = Fold(Claims())
-        self.base: Whole | None = None
-        """The snapshot that stands for what was cut away."""
-        if self.start > 0:
-            self.base = _oldest(snapshots, partition, self.start)
-        if self.base is not None:
-            self.fold.load(self.base.data, offset=self.base.offset)
-
-    def check(self) -> None:
-        """Raises Refused if the log was cut and no snapshot stands for what is gone: then no verdict has a meaning."""
-        if self.start > 0 and self.base is None:
-            raise Refused(
-                f"partition {self._partition} of {self._log.name} starts at offset {self.start}, and no whole snapshot "
-                "reaches it",
-                next_step=f"restore the topic {self._log.name}.snapshots",
-            )
-
-    def __iter__(self) -> Iterator[tuple[Entry, Judged]]:
-        self._log.assign({self._partition: max(self.start, self.fold.next_offset)})
-        patience = Patience(self._settings)
-        while self._log.position(self._partition) < self._end:
-            try:
-                entries = self._log.read(_READ_MAX, _STEP_MS)
-            except OffsetGone as gone:
-                raise TransientError("the log was cut while it was read", next_step="run the same again") from gone
-            for entry in entries:
-                yield entry, self.fold.feed(entry.offset, entry.time_ms, entry.value)
-            patience.check(self._log.position(self._partition), self._log.name)
-
-
-def _oldest(snapshots: Snapshots, partition: int, start: int) -> Whole | None:
-    return next((whole for whole in snapshots.scan(partition).wholes() if whole.offset + 1 >= start), None)
-
-
 @contextmanager
-def opened_history(settings: Settings, partition: int) -> Iterator[History]:
-    log, snapshots = open_ledger(settings.kafka, coordination_topic(settings))
-    try:
-        yield History(log, snapshots, partition, settings)
-    finally:
-        log.close()
-        snapshots.close()
+def opened_history(settings: Settings, partition: int) -> Iterator[History[Claims]]:
+    with history.opened_history(settings.kafka, coordination_topic(settings), partition, Claims) as opened_one:
+        yield opened_one

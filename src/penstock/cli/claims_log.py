@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 import msgspec
 
+from penstock.cli import dumped
 from penstock.cli.options import kafka_options, setting_option
 from penstock.cli.output import json_option, print_fields, print_table, say
-from penstock.errors import UsageError
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
-    from penstock.claims.look import History
-    from penstock.claims.ndjson import Line
     from penstock.claims.records import Slot
-    from penstock.claims.state import Claims
-    from penstock.ledger.machine import Fold
 
 
 # Writing
@@ -37,6 +31,7 @@ def dump(settings: Settings, *, partition: int | None, as_json: bool) -> None:
     Where the log was cut, the first line of a partition is the snapshot that stands for what is gone.
     """
     from penstock.claims.look import opened, opened_history
+    from penstock.claims.ndjson import line_of
     from penstock.cli.claims import reached
     from penstock.errors import NotFound
 
@@ -47,23 +42,10 @@ def dump(settings: Settings, *, partition: int | None, as_json: bool) -> None:
         raise NotFound(f"{topic} has no partition {partition}", next_step=f"it has 0 to {count - 1}")
     for number in range(count) if partition is None else [partition]:
         with opened_history(settings, number) as history:
-            for line in _dumped(history, number):
+            for line in dumped.written(history, number, line_of):
                 click.echo(msgspec.json.encode(line).decode())
-
-
-def _dumped(history: History, partition: int) -> Iterator[dict[str, Any]]:
-    from penstock.claims.ndjson import line_of
-
-    if history.start > 0 and history.base is None:
-        say(f"partition {partition}: cut before offset {history.start}, and there is no snapshot of what is gone")
-        say(f"next:  replay it with --log-start {history.start} --heartbeat-ms HB")
-    if history.base is not None:
-        say(f"partition {partition}: begins with a snapshot at offset {history.base.offset}; what was before is cut")
-        state = base64.b64encode(history.base.data).decode()
-        time_ms = history.fold.clock_ms
-        yield {"partition": partition, "offset": history.base.offset, "time_ms": time_ms, "snapshot": state}
-    for entry, judged in history:
-        yield {"partition": partition, **line_of(entry.offset, entry.time_ms, entry.value, judged)}
+            if history.start > 0 and history.base is None:
+                say(f"next:  replay it with --log-start {history.start} --heartbeat-ms HB")
 
 
 # Reading
@@ -97,7 +79,7 @@ def replay(
 
     Answers "why did it belong to that one?" without a broker. FILE may be - for standard input.
     """
-    from penstock.claims.ndjson import state_line, verdict_line
+    from penstock.claims.ndjson import read_line, state_line, verdict_line
     from penstock.claims.records import ClaimsFounded
     from penstock.claims.state import Claims
     from penstock.ledger.machine import Fold
@@ -108,106 +90,24 @@ def replay(
         fold.found(founded)
     slots: set[Slot] = set()
     verdicts = []
-    for line in _lines(file, log_start, partition):
-        if isinstance(line, _Snapshot):
-            fold = _loaded(line)
+    for line in dumped.read(file, partition, read_line, of="coordination"):
+        if line.offset < log_start:
+            continue
+        if isinstance(line, dumped.Snapshot):
+            fold = Fold(Claims())
+            dumped.load(fold, line, of="coordination")
             continue
         judged = fold.feed(line.offset, line.time_ms, line.value)
         slots.update(line.slots)
         verdicts.append(verdict_line(line.offset, judged))
         if line.offset == snapshot_at:
-            fold = _through_a_snapshot(fold)
+            fold = dumped.through_a_snapshot(fold, Claims())
     state = state_line(fold, slots, at_ms=fold.clock_ms if at_ms is None else at_ms)
     if as_json:
         for document in (*verdicts, state):
             click.echo(msgspec.json.encode(document).decode())
     else:
         _print(verdicts, state)
-
-
-class _Snapshot(NamedTuple):
-    offset: int
-    data: bytes
-
-
-class _Outside(msgspec.Struct):
-    """What a line may say besides its record."""
-
-    partition: int | None = None
-    offset: int | None = None
-    snapshot: str | None = None
-
-
-_outside_of = msgspec.json.Decoder(_Outside).decode
-
-
-def _lines(file: BinaryIO, log_start: int, partition: int | None) -> Iterator[Line | _Snapshot]:
-    last = -1
-    first: int | None = None
-    for number, text in enumerate(file, start=1):
-        if not text.strip():
-            continue
-        outside = _read_outside(text)
-        if partition is not None and outside.partition not in (None, partition):
-            continue
-        first = outside.partition if first is None else first
-        if outside.partition not in (None, first):
-            raise UsageError(
-                f"line {number} is of another partition: {outside.partition}",
-                next_step="choose one of them with --partition",
-            )
-        line = _line(text, number, outside)
-        if line.offset <= last:
-            raise UsageError(
-                f"line {number}: offset {line.offset} comes after {last}", next_step="sort the dump by offset"
-            )
-        last = line.offset
-        if line.offset >= log_start:
-            yield line
-
-
-def _read_outside(text: bytes) -> _Outside:
-    try:
-        return _outside_of(text)
-    except msgspec.DecodeError:
-        return _Outside()  # whoever reads the line itself says what is wrong with it
-
-
-def _line(text: bytes, number: int, outside: _Outside) -> Line | _Snapshot:
-    from penstock.claims.ndjson import read_line
-
-    if outside.snapshot is None or outside.offset is None:
-        return read_line(text, number)
-    try:
-        return _Snapshot(outside.offset, base64.b64decode(outside.snapshot, validate=True))
-    except binascii.Error as problem:
-        raise _no_snapshot(f"line {number}") from problem
-
-
-def _loaded(line: _Snapshot) -> Fold[Claims]:
-    from penstock.claims.state import Claims
-    from penstock.ledger.machine import Fold
-
-    fold = Fold(Claims())
-    try:
-        fold.load(line.data, offset=line.offset)
-    except (msgspec.DecodeError, ValueError, TypeError, IndexError) as problem:
-        raise _no_snapshot(f"offset {line.offset}") from problem
-    return fold
-
-
-def _no_snapshot(where: str) -> UsageError:
-    return UsageError(f"{where} holds no snapshot of coordination", next_step="dump it again")
-
-
-def _through_a_snapshot(fold: Fold[Claims]) -> Fold[Claims]:
-    from penstock.claims.state import Claims
-    from penstock.ledger.machine import Fold
-
-    restored = Fold(Claims())
-    restored.load(fold.dump(), offset=fold.next_offset - 1)
-    restored.halt = fold.halt
-    return restored
 
 
 def _print(verdicts: Iterable[dict[str, object]], state: dict[str, object]) -> None:

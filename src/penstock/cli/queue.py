@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import msgspec
 
+from penstock.cli import dumped
 from penstock.cli.options import kafka_options, setting_option
-from penstock.cli.output import json_option, print_fields, print_table, say
-from penstock.errors import UsageError
+from penstock.cli.output import json_option, print_fields, print_table
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from penstock.ledger.machine import Fold
-    from penstock.queue.history import History
     from penstock.queue.ndjson import Line
     from penstock.queue.state import QueueMachine
 
@@ -44,9 +41,11 @@ def dump(settings: Settings, *, topic: str, group: str, partition: int | None, a
     """
     from penstock.cli.claims import reached
     from penstock.errors import NotFound
+    from penstock.ledger.history import opened_history
     from penstock.ledger.kafka_log import open_ledger
-    from penstock.queue.history import opened_history
     from penstock.queue.names import ledger_topic
+    from penstock.queue.ndjson import line_of
+    from penstock.queue.state import QueueMachine
 
     settings = reached(settings)
     ledger = ledger_topic(settings, topic=topic, group=group)
@@ -59,22 +58,9 @@ def dump(settings: Settings, *, topic: str, group: str, partition: int | None, a
     if partition is not None and partition >= count:
         raise NotFound(f"{ledger} has no partition {partition}", next_step=f"it has 0 to {count - 1}")
     for number in range(count) if partition is None else [partition]:
-        with opened_history(settings, ledger, number) as history:
-            for line in _dumped(history, number):
+        with opened_history(settings.kafka, ledger, number, QueueMachine) as history:
+            for line in dumped.written(history, number, line_of):
                 click.echo(msgspec.json.encode(line).decode())
-
-
-def _dumped(history: History, partition: int) -> Iterator[dict[str, Any]]:
-    from penstock.queue.ndjson import line_of
-
-    if history.start > 0 and history.base is None:
-        say(f"partition {partition}: cut before offset {history.start}, and there is no snapshot of what is gone")
-    if history.base is not None:
-        say(f"partition {partition}: begins with a snapshot at offset {history.base.offset}; what was before is cut")
-        state, time_ms = base64.b64encode(history.base.data).decode(), history.fold.clock_ms
-        yield {"partition": partition, "offset": history.base.offset, "time_ms": time_ms, "snapshot": state}
-    for entry, judged in history:
-        yield {"partition": partition, **line_of(entry.offset, entry.time_ms, entry.value, judged)}
 
 
 # Reading
@@ -106,20 +92,22 @@ def replay(
     Answers "why was this redelivered?" without a broker. FILE may be - for standard input. A file without a genesis is
     judged as if one with start 0 stood before its first line.
     """
-    from penstock.queue.ndjson import state_line, verdict_line
+    from penstock.queue.ndjson import read_line, state_line, verdict_line
+    from penstock.queue.state import QueueMachine
 
-    lines = [line for line in _lines(file, partition) if line.offset >= log_start or isinstance(line, _Snapshot)]
+    every = dumped.read(file, partition, read_line, of="a queue")
+    lines = [line for line in every if line.offset >= log_start or isinstance(line, dumped.Snapshot)]
     fold = _begun(lines, log_start)
     verdicts = []
     for line in lines:
-        if isinstance(line, _Snapshot):
+        if isinstance(line, dumped.Snapshot):
             continue
         if line.offset < fold.next_offset:
             continue  # told by the snapshot
         judged = fold.feed(line.offset, line.time_ms, line.value)
         verdicts.append(verdict_line(line.offset, judged))
         if line.offset == snapshot_at:
-            fold = _through_a_snapshot(fold)
+            fold = dumped.through_a_snapshot(fold, QueueMachine())
     state = state_line(fold, at_ms=fold.clock_ms if at_ms is None else at_ms)
     if as_json:
         for document in (*verdicts, state):
@@ -128,65 +116,7 @@ def replay(
         _print(verdicts, state["state"])
 
 
-class _Snapshot(NamedTuple):
-    offset: int
-    data: bytes
-
-
-class _Outside(msgspec.Struct):
-    """What a line may say besides its record."""
-
-    partition: int | None = None
-    offset: int | None = None
-    snapshot: str | None = None
-
-
-_outside_of = msgspec.json.Decoder(_Outside).decode
-
-
-def _lines(file: BinaryIO, partition: int | None) -> Iterator[Line | _Snapshot]:
-    last = -1
-    first: int | None = None
-    for number, text in enumerate(file, start=1):
-        if not text.strip():
-            continue
-        outside = _read_outside(text)
-        if partition is not None and outside.partition not in (None, partition):
-            continue
-        first = outside.partition if first is None else first
-        if outside.partition not in (None, first):
-            raise UsageError(
-                f"line {number} is of another partition: {outside.partition}",
-                next_step="choose one of them with --partition",
-            )
-        line = _line(text, number, outside)
-        if line.offset <= last:
-            raise UsageError(
-                f"line {number}: offset {line.offset} comes after {last}", next_step="sort the dump by offset"
-            )
-        last = line.offset
-        yield line
-
-
-def _read_outside(text: bytes) -> _Outside:
-    try:
-        return _outside_of(text)
-    except msgspec.DecodeError:
-        return _Outside()  # whoever reads the line itself says what is wrong with it
-
-
-def _line(text: bytes, number: int, outside: _Outside) -> Line | _Snapshot:
-    from penstock.queue.ndjson import read_line
-
-    if outside.snapshot is None or outside.offset is None:
-        return read_line(text, number)
-    try:
-        return _Snapshot(outside.offset, base64.b64decode(outside.snapshot, validate=True))
-    except binascii.Error as problem:
-        raise _no_snapshot(f"line {number}") from problem
-
-
-def _begun(lines: Iterable[Line | _Snapshot], log_start: int) -> Fold[QueueMachine]:
+def _begun(lines: Iterable[Line | dumped.Snapshot], log_start: int) -> Fold[QueueMachine]:
     """The state before the first line that counts: of the snapshot, or as new; never as new where something is cut."""
     from penstock.ledger.machine import Fold, Halt
     from penstock.queue.ndjson import is_genesis
@@ -194,36 +124,15 @@ def _begun(lines: Iterable[Line | _Snapshot], log_start: int) -> Fold[QueueMachi
     from penstock.queue.state import QueueMachine
 
     fold = Fold(QueueMachine())
-    snapshots = [line for line in lines if isinstance(line, _Snapshot) and line.offset + 1 >= log_start]
+    snapshots = [line for line in lines if isinstance(line, dumped.Snapshot) and line.offset + 1 >= log_start]
     if snapshots:
-        _load(fold, snapshots[0])
+        dumped.load(fold, snapshots[0], of="a queue")
     elif log_start > 0:
         reason = f"the log begins at {log_start}, and no snapshot stands for what was before"
         fold.halt = Halt(log_start, reason, "dump it again where the snapshots are")
-    elif not any(is_genesis(line.value) for line in lines if not isinstance(line, _Snapshot)):
+    elif not any(is_genesis(line.value) for line in lines if not isinstance(line, dumped.Snapshot)):
         fold.found(QueueFounded(version=1, topic_id="", start=0, queues=()))
     return fold
-
-
-def _load(fold: Fold[QueueMachine], snapshot: _Snapshot) -> None:
-    try:
-        fold.load(snapshot.data, offset=snapshot.offset)
-    except (msgspec.DecodeError, ValueError, TypeError, LookupError) as problem:
-        raise _no_snapshot(f"offset {snapshot.offset}") from problem
-
-
-def _no_snapshot(where: str) -> UsageError:
-    return UsageError(f"{where} holds no snapshot of a queue", next_step="dump it again")
-
-
-def _through_a_snapshot(fold: Fold[QueueMachine]) -> Fold[QueueMachine]:
-    from penstock.ledger.machine import Fold
-    from penstock.queue.state import QueueMachine
-
-    restored = Fold(QueueMachine())
-    restored.load(fold.dump(), offset=fold.next_offset - 1)
-    restored.halt = fold.halt
-    return restored
 
 
 def _print(verdicts: Iterable[dict[str, Any]], state: dict[str, Any]) -> None:

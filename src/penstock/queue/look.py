@@ -16,9 +16,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.claims.lag import next_times
-from penstock.claims.look import Patience
 from penstock.errors import GenesisMismatch, NotFound, PenstockError, UsageError
 from penstock.kafka.topics import Admin, TopicInfo
+from penstock.ledger.history import Patience
 from penstock.ledger.kafka_log import open_ledger
 from penstock.ledger.machine import Fold
 from penstock.ledger.tail import Tail, Witness, monotonic_ms
@@ -258,7 +258,7 @@ def read_ledger(settings: Settings, ledger: str, *, witness: Witness | None = No
     try:
         partitions = range(log.partition_count())
         tail.follow(partitions)
-        patience = Patience(settings)
+        patience = Patience(settings.kafka.request_timeout)
         while not all(tail.is_caught_up(p) or tail.fold(p).halt is not None for p in partitions):
             tail.step(_STEP_MS)
             patience.check(tuple(tail.fold(p).next_offset for p in partitions), ledger)
