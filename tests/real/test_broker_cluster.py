@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic
 
 from penstock.broker import Embedded
 from penstock.errors import UsageError
@@ -59,9 +59,25 @@ def _produce_everywhere(bootstrap: str, count: int) -> None:
     assert not failures
 
 
-def test_topics_are_replicated_three_times_and_need_two(admin: AdminClient) -> None:
+def _config(admin: AdminClient) -> dict[str, ConfigEntry]:
+    """As soon as the node that is asked has heard of the topic."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC)
-    config = admin.describe_configs([resource])[resource].result(30)
+    found: list[dict[str, ConfigEntry]] = []
+
+    def is_known() -> bool:
+        try:
+            found.append(admin.describe_configs([resource])[resource].result(30))
+        except KafkaException as failure:
+            if failure.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+        return bool(found)
+
+    assert _until(is_known)
+    return found[0]
+
+
+def test_topics_are_replicated_three_times_and_need_two(admin: AdminClient) -> None:
+    config = _config(admin)
 
     assert config["min.insync.replicas"].value == "2"
     assert config["unclean.leader.election.enable"].value == "false"

@@ -281,6 +281,7 @@ def test_an_unreachable_broker_is_told_and_tried_again(
 
 def test_an_app_runs_its_jobs_until_it_is_told_to_end(settings: Settings) -> None:
     app, runs, told = App("shop", settings=settings), [], []
+    handler = signal.getsignal(signal.SIGTERM)
 
     @app.every(LONG)
     def report(run: Run) -> None:
@@ -299,7 +300,7 @@ def test_an_app_runs_its_jobs_until_it_is_told_to_end(settings: Settings) -> Non
     ender.join()
 
     assert (runs[0].name, told) == ("report", [False, True])
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == handler  # as it was
     assert App("shop", settings=settings).once("report", every=LONG)(nothing)() is None  # it counts as run
     assert App("bank", settings=settings).once("report", every=LONG)(nothing)() is not None  # another app's
 
