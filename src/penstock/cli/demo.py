@@ -225,8 +225,9 @@ def _end(story: Story, kafka: Embedded, *, stay: bool) -> None:
     story.tell("", f"penstock peek {QUEUE} --state dead -b {kafka.bootstrap}")
     if not stay:
         return
-    story.tell("", "the broker runs on; Ctrl-C stops all")
     try:
+        # In here: who is quick may press it as soon as it is said.
+        story.tell("", "the broker runs on; Ctrl-C stops all")
         while True:
             time.sleep(3_600)
     except KeyboardInterrupt:
