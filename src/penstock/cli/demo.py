@@ -221,10 +221,11 @@ def _end(story: Story, kafka: Embedded, *, stay: bool) -> None:
 
     if story.broken:
         return
+    if not stay:
+        story.tell("next", "penstock demo, which leaves the broker up to look at      make test      README.md")
+        return
     story.tell("next", f"penstock doctor -b {kafka.bootstrap}      make test      README.md")
     story.tell("", f"penstock peek {QUEUE} --state dead -b {kafka.bootstrap}")
-    if not stay:
-        return
     try:
         # In here: who is quick may press it as soon as it is said.
         story.tell("", "the broker runs on; Ctrl-C stops all")
