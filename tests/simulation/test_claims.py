@@ -108,9 +108,14 @@ def test_every_run_with_one_deviation_holds(name: str, state: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("name", ["pair", "pair_on_a_bad_network", "one_dead", "members_with_outages", "twins"])
+@pytest.mark.parametrize("name", ["pair", "pair_on_a_bad_network", "members_with_outages", "twins"])
 def test_the_first_runs_with_two_deviations_hold(name: str) -> None:
-    assert must_hold(enumerate_runs(getattr(scenarios, name)(), deviations_max=2, runs_max=8_000)).runs == 8_000
+    """Not `one_dead`: how soon a slot is taken over is promised for one death at a time."""
+    once = must_hold(enumerate_runs(getattr(scenarios, name)(), deviations_max=1)).runs
+    twice = must_hold(enumerate_runs(getattr(scenarios, name)(), deviations_max=2, runs_max=8_000)).runs
+
+    # All there are, or the first 8,000.
+    assert once < twice <= 8_000
 
 
 def test_every_member_may_die_at_every_crash_point_the_first_second_and_last_time() -> None:
