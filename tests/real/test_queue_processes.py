@@ -38,7 +38,7 @@ def test_messages_of_a_killed_process_are_redelivered_and_no_others(
     with sender(settings, name) as queue, processes(settings, name, tmp_path, "a", **options) as [a]:
         queue.send_many([{"n": number} for number in range(50)])
         eventually(lambda: len([line for line in a.lines() if line.what == "end"]) == 50)
-        time.sleep(0.5)
+        eventually(lambda: lag(settings, name) == 0)  # the log knows of all these acks
         queue.send_many([{"n": number, "do": "sleep", "s": 60} for number in range(50, 58)])
         eventually(lambda: len(a.lines()) == 104)
         a.end()
