@@ -11,10 +11,11 @@ from real_kafka import eventually
 
 from penstock.kafka.reader import EARLIEST, Reader, Received
 from penstock.kafka.topics import Admin
-from penstock.queue.history import opened_history
+from penstock.ledger.history import opened_history
 from penstock.queue.names import ledger_topic
 from penstock.queue.records import Acked, Buried, Copied, Dropped, Released, Taken
 from penstock.queue.rulings import Ruling
+from penstock.queue.state import QueueMachine
 from penstock.settings import Settings
 from penstock.values import TopicPartition
 
@@ -48,7 +49,7 @@ def fates(settings: Settings, name: str) -> dict[Place, Fate]:
     with Admin(settings.kafka) as admin:
         partitions = admin.describe([name])[name].partitions
     for partition in range(partitions):
-        with opened_history(settings, ledger, partition) as history:
+        with opened_history(settings.kafka, ledger, partition, QueueMachine) as history:
             assert history.start == 0
             for entry, judged in history:
                 covered = judged.verdict.covered if isinstance(judged.verdict, Ruling) else ()
