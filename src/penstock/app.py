@@ -31,6 +31,7 @@ from penstock.settings import Settings
 from penstock.values import DurationLike, checked_name, duration
 
 if TYPE_CHECKING:
+    from penstock.lake.pipeline import Pipeline
     from penstock.queue.queue import Delivery, Order, Queue, Start
     from penstock.queue.retry import BackoffLike
     from penstock.queue.running import Station
@@ -125,6 +126,8 @@ class App:
         time_limit: DurationLike | None = None,
         in_hand_max: int | None = None,
         in_hand_max_bytes: int | None = None,
+        in_hand_max_per_key: int | None = None,
+        in_hand_max_bytes_per_key: int | None = None,
         gaps_max: int | None = None,
         grace: DurationLike | None = None,
         partitions: int | None = None,
@@ -156,6 +159,8 @@ class App:
             time_limit=time_limit,
             in_hand_max=in_hand_max,
             in_hand_max_bytes=in_hand_max_bytes,
+            in_hand_max_per_key=in_hand_max_per_key,
+            in_hand_max_bytes_per_key=in_hand_max_bytes_per_key,
             gaps_max=gaps_max,
             grace=grace,
             partitions=partitions,
@@ -165,8 +170,26 @@ class App:
                 f"topic {queue.topic} has the queue {self._queues[queue.topic].name} already",
                 next_step="use that object, or give this queue a topic of its own",
             )
+        if taken := next((one.topic for one in self._queues.values() if one.name == queue.name), None):
+            raise UsageError(
+                f"there is a queue {queue.name} already, on topic {taken}", next_step="give one of them another name"
+            )
         self._queues[queue.topic] = queue
         return queue
+
+    # Tables
+
+    def lake(self, name: str, **options: object) -> Pipeline:
+        """A pipeline that lands topics in a Delta table: that of `[lake.NAME]`, where these options come first.
+
+        Without an app_id the table keeps its offsets under `<app>.<name>`. Raises ConfigError.
+        """
+        from penstock.lake.options import LakeOptions
+        from penstock.lake.pipeline import Pipeline
+
+        lake = self.settings.lake
+        given = {"app_id": f"{self.name}.{name}", **lake.pipelines.get(name, {}), **options}
+        return Pipeline(LakeOptions.read(name, given, folder=lake.folder), self.settings)
 
     def check_workable(self) -> None:
         """Raises UsageError if no queue has a handler."""

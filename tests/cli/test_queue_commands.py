@@ -27,6 +27,8 @@ from penstock.ledger.codec import Record, enveloped
 from penstock.ledger.kafka_log import open_ledger
 from penstock.ledger.tail import Tail, Ticket, monotonic_ms
 from penstock.ledger.topics import make_ledger
+from penstock.queue.delays import with_delays
+from penstock.queue.look import QueueSeen, Shown, queues_seen
 from penstock.queue.names import ledger_topic
 from penstock.queue.records import (
     Acked,
@@ -38,6 +40,7 @@ from penstock.queue.records import (
     Released,
     Taken,
 )
+from penstock.queue.sending import Sender
 from penstock.queue.state import QueueMachine
 from penstock.settings import KafkaSettings, Settings
 from penstock.values import TopicPartition
@@ -292,6 +295,7 @@ def test_queues_counts_messages_by_state(place: Place, busy: str) -> None:
         "waiting": 1,
         "to_copy": 1,
         "dead": 1,
+        "unread": 0,
         "lag_records": 9,
         "partitions": 1,
         "serves": [busy],
@@ -300,6 +304,28 @@ def test_queues_counts_messages_by_state(place: Place, busy: str) -> None:
         "halted": {},
         "problem": None,
     }
+
+
+def test_messages_that_were_sent_with_a_delay_are_waiting_as_far_as_somebody_looks(
+    place: Place, busy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Sender(place.settings.kafka, busy) as sender:
+        sender.send_many([b"1", b"2", b"3"], delay="1h")
+        sender.send_many([b"4"], at=0)
+        sender.send_many([b"5"])
+    [whole] = [one for one in place.json("queues")["queues"] if one["queue"] == busy]
+    monkeypatch.setattr("penstock.queue.delays.LOOK_MAX", 4)
+    [part] = queues_with_delays(place, busy)
+
+    assert (whole["ready"], whole["waiting"], whole["unread"]) == (4, 4, 0)
+    # Two of the four that were looked at were there before, and wait for nothing.
+    assert (part.count(Shown.READY), part.count(Shown.WAITING), part.unread) == (5, 3, 3)
+
+
+def queues_with_delays(place: Place, topic: str) -> list[QueueSeen]:
+    now_ms = time.time_ns() // 1_000_000
+    seen = with_delays(place.settings, queues_seen(place.settings, now_ms), now_ms)
+    return [one for one in seen if one.named.topic == topic]
 
 
 def test_looking_writes_nothing(place: Place, busy: str) -> None:

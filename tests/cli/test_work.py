@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +22,12 @@ from penstock.broker import Embedded
 from penstock.broker.running import running_on
 from penstock.cli.work import megabytes
 from penstock.errors import NotFound, UsageError
+from penstock.kafka.topics import Admin
 from penstock.observe.events import Event, ProcessDied, subscribed
 from penstock.queue.sending import Sender
 from penstock.queue.supervise import BackOff, Supervisor, Terms, Tools
-from penstock.values import duration
+from penstock.queue.upkeep import make_topic
+from penstock.values import TopicPartition, duration
 
 # An app that does nothing with Kafka: what is tried here is all around it.
 SHOP = """
@@ -322,6 +325,55 @@ def test_what_a_killed_child_had_in_hand_is_handled_again_and_what_is_under_way_
         left = run_json(tmp_path, "queues", "--group", "shop")["queues"]
         [one] = [each for each in left if each["queue"] == topic]
         assert (one["lag_records"], one["leased"], one["dead"]) == (0, 0, 0)
+
+
+POISON = """
+import os
+import penstock
+
+app = penstock.App("shop")
+orders = app.queue("{topic}", lease="1s", attempts_max=2)
+done = os.open("done", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+@orders.handler()
+def charge(order: int) -> None:
+    if order == 250:
+        os._exit(7)
+    os.write(done, b"%d " % order)
+"""
+
+
+def test_a_message_that_kills_every_child_ends_in_the_dead_letters_and_its_499_neighbours_do_not(
+    penstock_broker: Embedded, tmp_path: Path
+) -> None:
+    topic = unique("orders")
+    (tmp_path / "shop.py").write_text(POISON.format(topic=topic))
+    (tmp_path / "penstock.toml").write_text(
+        f"[kafka]\nbootstrap_servers = '{penstock_broker.bootstrap}'\n"
+        f"[claims]\ntopic = '{unique('claims')}'\npartitions = 1\nheartbeat = '500ms'\n[queue]\npartitions = 2\n"
+    )
+    kafka = settings_for(penstock_broker.bootstrap)
+    with Admin(kafka) as admin, Sender(kafka, topic) as sender:
+        make_topic(admin, topic, partitions=2)
+        sender.send_many(range(500))
+    with working(tmp_path, "shop:app", "--processes", "2") as work:
+        eventually(lambda: is_worked_off(penstock_broker, topic), within_s=110)
+        work.process.terminate()
+        assert work.end() == 0, work.errors
+
+    done = Counter(map(int, (tmp_path / "done").read_text().split()))
+    assert set(done) == set(range(500)) - {250}
+    assert len(work.named("process died")) >= 2
+    [letter] = run_json(tmp_path, "peek", topic, "--state", "dead")["messages"]
+    assert (letter["value"], letter["attempt"], letter["reason"]) == ("250", 2, "lost too often")
+
+
+def is_worked_off(broker: Embedded, topic: str) -> bool:
+    """Whether the group's committed offsets are at the end."""
+    places = [TopicPartition(topic, number) for number in range(2)]
+    with Admin(settings_for(broker.bootstrap)) as admin:
+        ends, committed = admin.bounds(places), admin.group_offsets("shop", places)
+        return all(committed.get(place) == ends[place].end for place in places)
 
 
 def run_json(folder: Path, *arguments: str) -> Any:

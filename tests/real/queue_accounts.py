@@ -101,7 +101,8 @@ def check_accounts(lines: Iterable[Line], books: dict[Place, Fate], numbers: dic
     """
     lines = list(lines)
     seen = {(line.n, line.token) for line in lines}
-    ended = {(line.n, line.token) for line in lines if line.what == "end"}
+    # Who thought that the lease was lost was careful: as long as nobody else was granted it, the ack counts.
+    ended = {(line.n, line.token) for line in lines if line.what in ("end", "lost")}
     granted: set[tuple[int, int]] = set()
     states: Counter[str] = Counter()
     for place, number in numbers.items():

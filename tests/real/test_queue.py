@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 from queue_consumers import PARTITIONS, Consumer, lag, letters, queue_settings, queue_topic, working
-from real_kafka import eventually, recorded_events
+from real_kafka import append, eventually, recorded_events
 
 import penstock
 from penstock import Batch, Bury, Message, Outgoing, Retry
 from penstock.broker import Embedded
 from penstock.errors import UsageError
 from penstock.settings import Settings
+from penstock.values import TopicPartition
 
 
 @pytest.fixture
@@ -104,6 +105,17 @@ def test_what_cannot_be_read_and_what_is_buried_by_hand_is_dead_at_once(settings
     assert sorted(consumer.seen) == [1, 2]
     reasons = {value: headers["penstock-reason"] for value, headers in letters(settings, name)}
     assert reasons == {b"2": b"not ours", b"no number": b"undecodable"}
+
+
+def test_the_dead_letter_of_a_foreign_message_has_the_id_that_its_handler_saw(settings: Settings, name: str) -> None:
+    seen: list[str] = []
+    consumer = Consumer(settings, name, do=lambda message: seen.append(message.id) or Bury())
+    with working(consumer):
+        append(settings.kafka, TopicPartition(name, 1), b"1", b"2")
+        eventually(lambda: lag(settings, name) == 0)
+
+    assert sorted(seen) == [f"{name}/1/0", f"{name}/1/1"]
+    assert sorted(str(headers["penstock-id"], "utf-8") for _, headers in letters(settings, name)) == sorted(seen)
 
 
 # Times
@@ -286,6 +298,24 @@ def test_pulled_messages_are_settled_by_their_receiver(settings: Settings, name:
     assert lag(settings, name) == 0
 
 
+def test_the_time_without_a_message_counts_from_when_there_could_be_one(
+    settings: Settings, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = penstock.App("shop", settings=settings)
+    queue, single = app.queue(name, lease="3s"), app.queue(f"{name}-single", lease="3s", partitions=1)
+    with app:
+        queue.send(1)
+        seen = []
+        for message in queue.receive(int, timeout="200ms"):  # it takes longer to get the partitions
+            with message:
+                seen.append(message.payload)
+        assert seen == [1]
+        monkeypatch.setattr("penstock.queue.receiving.PARTITIONS_WITHIN_S", 1.0)
+        with single.receive(int) as holder:
+            eventually(lambda: holder.partitions)
+            assert list(single.receive(int, timeout="200ms")) == [], "who gets no partition ends all the same"
+
+
 def test_what_was_pulled_and_not_settled_comes_again(settings: Settings, name: str) -> None:
     app = penstock.App("shop", settings=settings)
     queue = app.queue(name, lease="3s")
@@ -327,6 +357,28 @@ def test_messages_of_one_key_are_handled_in_order_also_when_one_is_retried(setti
     assert overlaps == []
     assert {key: numbers for key, numbers in order.items() if numbers != sorted(numbers)} == {}
     assert sum(map(len, order.values())) == 300
+
+
+def test_a_busy_key_leaves_room_for_the_others(settings: Settings, name: str) -> None:
+    go_on = threading.Event()
+
+    def work(message: Message) -> None:
+        if message.key == b"busy":
+            go_on.wait(120)
+
+    consumer = Consumer(
+        settings, name, do=work, order="key", in_hand_max=50, in_hand_max_per_key=10, concurrency=2, lease="10s"
+    )
+    with working(consumer):
+        consumer.queue.send_many([Outgoing(number, key="busy") for number in range(400)])
+        eventually(lambda: consumer.seen)
+        consumer.queue.send_many([Outgoing(number, key=f"k{number}") for number in range(1_000, 1_100)])
+        eventually(lambda: len(consumer.seen) == 101, within_s=60)
+        assert [number for number in consumer.seen if number < 1_000] == [0]
+        go_on.set()
+        eventually(lambda: lag(settings, name) == 0, within_s=60)
+
+    assert [number for number in consumer.seen if number < 1_000] == list(range(400))
 
 
 def test_a_new_owner_waits_for_what_a_former_one_left_waiting(settings: Settings, name: str) -> None:

@@ -7,8 +7,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from queue_accounts import fates
 from queue_consumers import PARTITIONS, Consumer, lag, queue_settings, queue_topic, sender, working
 from real_kafka import append, eventually, recorded_events
 
@@ -23,7 +25,8 @@ from penstock.kafka.topics import Admin, TopicSpec
 from penstock.kafka.writer import Writer
 from penstock.ledger.codec import encode, enveloped
 from penstock.ledger.topics import ledger_topics, make_ledger
-from penstock.observe.events import DataLost, PartitionHalted, RecordIgnored
+from penstock.observe.events import DataLost, PartitionHalted, RecordIgnored, subscribed
+from penstock.observe.metrics import Metrics
 from penstock.queue.names import ledger_topic
 from penstock.queue.records import Acked, Buried, Dropped, QueueFounded, Released, Renewed, Taken
 from penstock.settings import Settings
@@ -270,20 +273,22 @@ def test_unfinished_messages_that_retention_deletes_are_told_exactly_and_work_go
     def work(message: Message) -> Retry | None:
         return Retry("2s") if message.payload in (3, 4, 7) and message.attempt == 1 else None
 
-    consumer = Consumer(settings, name, do=work)
-    with recorded_events() as events, working(consumer):
+    # Who had them may have kept them in memory; who comes after has to read them.
+    first, second = Consumer(settings, name, do=work), Consumer(settings, name, do=work)
+    with working(first):
         append(settings.kafka, TopicPartition(name, 1), *(b"%d" % number for number in range(10)))
-        eventually(lambda: sorted(consumer.seen) == list(range(10)))
-        with Admin(settings.kafka) as admin:
-            admin.cut(TopicPartition(name, 1), 6)
-        eventually(lambda: consumer.seen.count(7) == 2)
-        consumer.queue.send_many(range(100, 120))
-        eventually(lambda: lag(settings, name) == 0 and len(consumer.seen) == 31)
+        eventually(lambda: sorted(first.seen) == list(range(10)))
+    with Admin(settings.kafka) as admin:
+        admin.cut(TopicPartition(name, 1), 6)
+    with recorded_events() as events, working(second):
+        eventually(lambda: second.seen == [7])
+        second.queue.send_many(range(100, 120))
+        eventually(lambda: lag(settings, name) == 0 and len(second.seen) == 21)
 
     assert [(each.topic, each.partition, each.start, each.end) for each in events if isinstance(each, DataLost)] == [
         (name, 1, 3, 5)
     ]
-    assert Counter(consumer.seen) == Counter([*range(10), 7, *range(100, 120)])
+    assert Counter(second.seen) == Counter([7, *range(100, 120)])
 
 
 def test_messages_that_were_deleted_while_nobody_worked_are_told_exactly_and_work_goes_on(
@@ -296,30 +301,56 @@ def test_messages_that_were_deleted_while_nobody_worked_are_told_exactly_and_wor
     append(settings.kafka, TopicPartition(name, 2), *(b"%d" % number for number in range(5, 20)))
     with Admin(settings.kafka) as admin:
         admin.cut(TopicPartition(name, 2), 12)
-    second = Consumer(settings, name)
-    with recorded_events() as events, working(second):
+    second, metrics = Consumer(settings, name), Metrics()
+    with recorded_events() as events, subscribed(metrics), working(second):
         eventually(lambda: lag(settings, name) == 0 and len(second.seen) == 8)
 
     assert [(each.topic, each.partition, each.start, each.end) for each in events if isinstance(each, DataLost)] == [
         (name, 2, 5, 12)
     ]
+    assert metrics.registry.get_sample_value("penstock_records_lost_total", {"topic": name}) == 7
     assert sorted(second.seen) == list(range(12, 20))
+    # They have an end of their own: it is not the next message that finishes them.
+    ends = {offset: (fate.drops, len(fate.acks)) for (_, offset), fate in fates(settings, name).items()}
+    assert ends == {offset: (1, 0) if 5 <= offset < 12 else (0, 1) for offset in range(20)}
+
+
+def test_what_is_deleted_behind_the_last_message_that_was_handled_does_not_stay_open(
+    settings: Settings, name: str
+) -> None:
+    # The client reads little ahead by itself, so that the rest has to be asked for when it is gone.
+    client = {"queued.min.messages": "10", "fetch.message.max.bytes": "20000"}
+    settings = replace(settings, kafka=replace(settings.kafka, client=client))
+    go_on = threading.Event()
+    consumer = Consumer(settings, name, do=lambda _: go_on.wait(60), in_hand_max=20, lease="10s")
+    with recorded_events() as events, working(consumer):
+        append(settings.kafka, TopicPartition(name, 1), *(b"%d" % number + b" " * 1_000 for number in range(2_000)))
+        eventually(lambda: consumer.seen)
+        with Admin(settings.kafka) as admin:
+            admin.cut(TopicPartition(name, 1), 2_000)
+        go_on.set()
+        eventually(lambda: lag(settings, name) == 0)
+
+    [lost] = [each for each in events if isinstance(each, DataLost)]
+    assert 0 < lost.start < lost.end == 2_000
+    assert sorted(consumer.seen) == list(range(lost.start))
 
 
 def test_a_partition_of_which_all_was_deleted_is_told_and_the_next_message_is_handled(
     settings: Settings, name: str
 ) -> None:
-    append(settings.kafka, TopicPartition(name, 2), *(b"%d" % number for number in range(5)))
-    consumer = Consumer(settings, name, do=lambda message: Retry("2s") if message.attempt == 1 else None)
-    with recorded_events() as events, working(consumer):
-        eventually(lambda: len(consumer.seen) == 5)
-        append(settings.kafka, TopicPartition(name, 2), b"5")
-        eventually(lambda: len(consumer.seen) == 6)
-        with Admin(settings.kafka) as admin:
-            admin.cut(TopicPartition(name, 2), 6)
+    append(settings.kafka, TopicPartition(name, 2), *(b"%d" % number for number in range(6)))
+    first, second = (
+        Consumer(settings, name, do=lambda message: Retry("2s") if message.attempt == 1 else None) for _ in range(2)
+    )
+    with working(first):
+        eventually(lambda: len(first.seen) == 6)
+    with Admin(settings.kafka) as admin:
+        admin.cut(TopicPartition(name, 2), 6)
+    with recorded_events() as events, working(second):
         eventually(lambda: lag(settings, name) == 0)
         append(settings.kafka, TopicPartition(name, 2), b"6")
-        eventually(lambda: consumer.seen.count(6) == 2)
+        eventually(lambda: second.seen == [6, 6])
 
     lost = [(each.start, each.end) for each in events if isinstance(each, DataLost)]
     assert sorted(offset for start, end in lost for offset in range(start, end)) == list(range(6))

@@ -11,6 +11,7 @@ from functools import cache
 
 import pytest
 
+from penstock.observe.events import Event, MessagesRedelivered, subscribed
 from penstock.testing import queue_scenarios as scenarios
 from penstock.testing.simulate import (
     Report,
@@ -24,16 +25,19 @@ from penstock.testing.simulate import (
 PROCESSES = min(4, os.cpu_count() or 1)
 
 SEEDS = {
-    "sharing": 250,
+    "sharing": 200,
     "handing_over": 150,
     "lasting": 70,
     "napping": 100,
-    "stopping": 250,
-    "ordered": 200,
-    "at_most_once": 300,
+    "stopping": 180,
+    "ordered": 140,
+    "ordered_with_claims": 60,
+    "in_batches": 120,
+    "under_orders": 120,
+    "at_most_once": 200,
     "poison": 100,
     "poisons": 80,
-    "with_snapshots": 200,
+    "with_snapshots": 150,
     "with_retention": 200,
     "with_clock_steps": 150,
     "with_outages": 150,
@@ -60,8 +64,14 @@ INTERESTING = [
     "dropped: invisible",
     "dropped: expired",
     "dropped: deleted by retention",
+    "a head was deleted",
     "stopped gracefully",
     "a record was refused",
+    "a batch failed",
+    "a batch answered for each",
+    "ordered: Paused",
+    "ordered: Resumed",
+    "ordered: QueuesChanged",
     "leader away",
     "log clock stepped ahead",
     "log clock stepped back",
@@ -134,6 +144,15 @@ def test_without_faults_no_lease_is_lost_however_often_partitions_change_hands()
     assert not report.reached["told LeaseLost"]
 
 
+def test_every_cause_of_a_redelivery_is_told() -> None:
+    told: list[Event] = []
+    with subscribed(told.append):
+        must_hold(draw(scenarios.sharing(), range(40)))
+
+    causes = {event.cause for event in told if isinstance(event, MessagesRedelivered)}
+    assert causes == {"retry", "released", "lease_lost", "hand_over"}
+
+
 WHERE = {
     "acks_under_a_new_epoch": "lasting",
     "buries_nothing": "poison",
@@ -157,6 +176,10 @@ WHERE = {
     "believes_unanswered_renewals": "pair",
     "blames_groups": "poison",
     "waits_for_nobody": "poison",
+    "forgets_for_good": "ordered_with_claims",
+    "charges_the_batch": "in_batches",
+    "acks_the_batch": "in_batches",
+    "never_halves": "in_batches",
 }
 """Which scenario finds a bug; the others are found where nothing goes wrong but the owners."""
 

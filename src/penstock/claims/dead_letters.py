@@ -48,6 +48,8 @@ class Letter(NamedTuple):
     attempts: int | None = None
     error_class: str = ""
     """Where the error is a text."""
+    id: str = ""
+    """Where the message came without one."""
 
 
 class DeadLetters:
@@ -128,6 +130,8 @@ class DeadLetters:
             )
 
     def _about(self, letter: Letter) -> Iterator[tuple[str, bytes]]:
+        if letter.id:
+            yield "penstock-id", letter.id.encode()
         yield "penstock-group", self._group.encode()
         yield "penstock-reason", _text(letter.reason)
         error = letter.error

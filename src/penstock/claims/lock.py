@@ -22,7 +22,7 @@ from penstock.claims.naming import this_host
 from penstock.claims.placement import partition_of
 from penstock.claims.records import Slot
 from penstock.claims.running import Running
-from penstock.errors import Fenced, NotAcquired, UsageError
+from penstock.errors import Fenced, NotAcquired, PenstockError, UsageError
 from penstock.settings import Settings
 from penstock.values import DurationLike, checked_name, duration
 
@@ -70,6 +70,11 @@ class Lock:
         if self._tenure is None:
             raise UsageError(f"lock {self.slot} is not held", next_step="acquire it first")
         return self._tenure.token
+
+    @property
+    def failure(self) -> PenstockError | None:
+        """What ended the thread that renews it, if something did: then it is as good as lost."""
+        return None if self._member is None else self._member.failure
 
     @property
     def seen(self) -> Seen:
@@ -171,6 +176,8 @@ class Lock:
             self._gained.set()
 
     def _see(self, member: Member) -> None:
+        if self._member is None:
+            return  # released, perhaps before the member ever followed the log
         number = partition_of(self.slot, self._settings.claims.partitions)
         if member.tail.is_caught_up(number):
             fold = member.tail.fold(number)

@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 def command(settings: Settings, *, group: str | None, as_json: bool) -> None:
     """List the queues: how many messages are ready, leased, waiting, to be copied and dead; age of the oldest; lag.
 
-    A message that was sent with a delay counts as ready: only who reads it knows. The lag is how many offsets lie
-    between the position and the end of the topic. Nothing is taken or changed.
+    Delays that were given at the send are known to who reads the messages only: so up to 10,000 ready ones of each
+    queue are read for it, and what lies behind them counts as ready. The lag is how many offsets lie between the
+    position and the end of the topic. Nothing is taken or changed.
     """
     from penstock.cli.claims import reached
+    from penstock.queue.delays import with_delays
     from penstock.queue.look import queues_seen
 
     settings = reached(settings)
     now_ms = time.time_ns() // 1_000_000
-    found = queues_seen(settings, now_ms, group=group)
+    found = with_delays(settings, queues_seen(settings, now_ms, group=group), now_ms)
     if group is not None and not found:
         raise NotFound(f"group {group} consumes no queue", next_step="`penstock queues` lists all")
     if as_json:
@@ -69,6 +71,7 @@ def _document(one: QueueSeen, now_ms: int) -> dict[str, Any]:
         "ledger": one.named.ledger,
         **states,
         "dead": one.dead if is_known else None,
+        "unread": one.unread if is_known else None,
         "oldest_age_ms": _age_ms(one, now_ms),
         "lag_records": one.lag_records if is_known else None,
         "partitions": len(one.partitions),
@@ -85,10 +88,14 @@ def _age_ms(one: QueueSeen, now_ms: int) -> int | None:
 
 
 def _say_what_is_wrong(one: QueueSeen) -> None:
+    from penstock.queue.look import Shown
+
     name = f"{one.named.topic} ({one.named.group})"
     if one.problem is not None:
         say(f"{name}: {one.problem.what}")
         say(f"next:  {one.problem.next_step}")
+    if one.unread and one.count(Shown.WAITING):
+        say(f"{name}: of the ready messages {one.unread:,} were not looked at: some of them may be waiting, too")
     for queue, pause in one.pauses.items():
         say(f"{name}: {queue} is paused by {pause.by}{': ' + pause.reason if pause.reason else ''}")
     for partition, reason in one.halted.items():

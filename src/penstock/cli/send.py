@@ -95,11 +95,11 @@ def command(
 
 def _make(settings: Settings, topic: str) -> None:
     from penstock.kafka.topics import Admin
+    from penstock.queue.names import checked_topic
     from penstock.queue.upkeep import make_topic
-    from penstock.values import checked_name
 
     with Admin(settings.kafka) as admin:
-        make_topic(admin, checked_name("queue", topic), partitions=settings.queue.partitions)
+        make_topic(admin, checked_topic(topic, settings), partitions=settings.queue.partitions)
 
 
 def _source(value: str | None, file: IO[bytes] | None) -> IO[bytes] | None:

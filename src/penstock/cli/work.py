@@ -88,7 +88,7 @@ def command(
             f"--embedded, but {config.settings.kafka.bootstrap_servers} is named as well", next_step="leave one out"
         )
     _log_what_happens(config, quiet=quiet)
-    with _broker(config, quiet=quiet) if embedded else nullcontext(None) as bootstrap:
+    with embedded_broker(config, quiet=quiet) if embedded else nullcontext(None) as bootstrap:
         tools = Tools(
             command=lambda _, line: _child(target, line, int(terms.grace)),
             environ=lambda number: _environ(config, number, bootstrap),
@@ -133,7 +133,7 @@ def _environ(config: Config, number: int, bootstrap: str | None) -> dict[str, st
 
 
 @contextmanager
-def _broker(config: Config, *, quiet: bool) -> Iterator[str]:
+def embedded_broker(config: Config, *, quiet: bool) -> Iterator[str]:
     """The embedded broker that runs, else one for as long as we do."""
     from penstock.broker import Embedded
     from penstock.broker.running import default_data

@@ -201,6 +201,13 @@ class Admin:
         ends = self._offsets(wanted, OffsetSpec.latest(), committed=False)
         return {each: Bounds(starts[each], stable_ends[each], ends[each]) for each in wanted}
 
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """The first offset of each whose record is not older than this; partitions without one are left out."""
+        wanted = list(partitions)
+        self._learn_leaders({each.topic for each in wanted})
+        found = self._offsets(wanted, OffsetSpec.for_timestamp(timestamp_ms), committed=False)
+        return {each: offset for each, offset in found.items() if offset >= 0}
+
     def _learn_leaders(self, topics: set[str]) -> None:
         """The client's first question about a topic is often lost while it connects, and repeated after 3 s only."""
         for topic in topics - self._led_topics:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from penstock import __version__
 from penstock.observe import events
 from penstock.observe.events import Event
 from penstock.observe.logs import event_name
+from penstock.observe.spread import Spread
 
-M = TypeVar("M", bound=Counter | Gauge | Histogram)
+M = TypeVar("M", bound=Counter | Gauge)
+
+_LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3_600)
 
 
 class Counted(NamedTuple):
@@ -32,6 +35,8 @@ class Measured(NamedTuple):
     field: str
     labels: tuple[str, ...] = ()
     spread: tuple[float, ...] = ()
+    times: str = ""
+    """With `spread`: the field that says how often the value was seen."""
 
 
 COUNTED: Mapping[type[Event], Counted] = {
@@ -63,6 +68,9 @@ COUNTED: Mapping[type[Event], Counted] = {
     ),
     events.BurialFailed: Counted("penstock_burials_failed_total", "Dead letters that could not be written", ("topic",)),
     events.ConsumerStalled: Counted("penstock_consumers_stalled_total", "Consumers stuck in a message", ("group",)),
+    events.MessagesSent: Counted(
+        "penstock_messages_sent_total", "Messages that were acknowledged", ("queue",), "count"
+    ),
     events.MessagesReceived: Counted(
         "penstock_messages_received_total", "Messages granted to this process", ("queue",), "count"
     ),
@@ -81,23 +89,92 @@ COUNTED: Mapping[type[Event], Counted] = {
     events.MessageOverTime: Counted(
         "penstock_messages_over_time_total", "Messages whose handler took too long", ("queue",)
     ),
+    events.DataLost: Counted(
+        "penstock_records_lost_total", "Records that were deleted before they were finished", ("topic",), "count"
+    ),
     events.TopicMissing: Counted("penstock_topics_missing_total", "Looks for a topic that is not there", ("topic",)),
+    events.LakeLanded: Counted("penstock_lake_rows_total", "Rows that were landed", ("pipeline",), "rows"),
+    events.LakeBadMessages: Counted(
+        "penstock_lake_bad_messages_total", "Messages that are no rows", ("pipeline",), "count"
+    ),
+    events.LakeStreamRestarted: Counted(
+        "penstock_lake_restarts_total", "Streams begun again after something that passes", ("pipeline",)
+    ),
+    events.LakePipelineFailed: Counted(
+        "penstock_lake_failures_total", "Pipelines that ended by themselves", ("pipeline",)
+    ),
+    events.LakeLockLost: Counted("penstock_lake_locks_lost_total", "Pipelines stopped for a lost lock", ("pipeline",)),
+    events.LakeMaintained: Counted(
+        "penstock_lake_files_compacted_total",
+        "Small files that became part of large ones",
+        ("pipeline",),
+        "files_compacted",
+    ),
 }
 
-MEASURED: Mapping[type[Event], Measured] = {
-    events.BrokerStarted: Measured(
-        "penstock_broker_start_seconds",
-        "Time until an embedded broker answers",
-        "seconds",
-        (),
-        (1, 2, 4, 8, 16, 32, 64),
+MEASURED: Mapping[type[Event], tuple[Measured, ...]] = {
+    events.BrokerStarted: (
+        Measured(
+            "penstock_broker_start_seconds",
+            "Time until an embedded broker answers",
+            "seconds",
+            (),
+            (1, 2, 4, 8, 16, 32, 64),
+        ),
     ),
-    events.JarsFetched: Measured("penstock_jars_fetch_seconds", "Time to fetch the broker's jars", "seconds"),
-    events.SnapshotWritten: Measured(
-        "penstock_ledger_snapshot_bytes", "Size of the newest snapshot", "size_bytes", ("ledger",)
+    events.JarsFetched: (Measured("penstock_jars_fetch_seconds", "Time to fetch the broker's jars", "seconds"),),
+    events.SnapshotWritten: (
+        Measured("penstock_ledger_snapshot_bytes", "Size of the newest snapshot", "size_bytes", ("ledger",)),
     ),
-    events.ClaimsCounted: Measured(
-        "penstock_claims", "Slots of a group by state, as this process sees them", "count", ("group", "state")
+    events.ClaimsCounted: (
+        Measured(
+            "penstock_claims", "Slots of a group by state, as this process sees them", "count", ("group", "state")
+        ),
+    ),
+    events.MessagesSent: (
+        Measured("penstock_send_seconds", "Time from a call to its acknowledgement", "seconds", ("queue",), _LATENCY_S),
+    ),
+    events.MessagesBegun: (
+        Measured(
+            "penstock_message_wait_seconds",
+            "Time that a message was due before a handler began with it",
+            "seconds",
+            ("queue",),
+            _LATENCY_S,
+            "count",
+        ),
+    ),
+    events.HandlersReturned: (
+        Measured(
+            "penstock_message_handler_seconds",
+            "Time that a handler took for a message or a batch",
+            "seconds",
+            ("queue",),
+            _LATENCY_S,
+            "count",
+        ),
+    ),
+    events.QueueCounted: (
+        Measured("penstock_queue_ready", "Messages that could be taken, in our partitions", "ready", ("queue",)),
+        Measured("penstock_queue_leased", "Messages in hand, in our partitions", "leased", ("queue",)),
+        Measured("penstock_queue_waiting", "Messages that wait for their time", "waiting", ("queue",)),
+        Measured("penstock_queue_oldest_age_seconds", "Age of the oldest message in them", "oldest_age_s", ("queue",)),
+    ),
+    events.LakeLanded: (
+        Measured(
+            "penstock_lake_commit_seconds",
+            "Time to land a micro-batch, from reading it to the commit",
+            "seconds",
+            ("pipeline",),
+            _LATENCY_S,
+        ),
+        Measured(
+            "penstock_lake_table_version", "The newest version that we committed", "version", ("pipeline", "table")
+        ),
+    ),
+    events.LakeProgressed: (
+        Measured("penstock_lake_lag_messages", "Messages that are not landed yet", "lag_messages", ("pipeline",)),
+        Measured("penstock_lake_lag_seconds", "Age of the oldest of them", "lag_seconds", ("pipeline",)),
     ),
 }
 
@@ -111,7 +188,7 @@ class Metrics:
         build.labels(__version__).set(1)
         self._all = Counter("penstock_events_total", "All events, by kind", ["event"], registry=self.registry)
         self._counted = {kind: self._counter(counted) for kind, counted in COUNTED.items()}
-        self._measured = {kind: self._instrument(measured) for kind, measured in MEASURED.items()}
+        self._measured = {kind: [*map(self._instrument, measured)] for kind, measured in MEASURED.items()}
 
     def __call__(self, event: Event) -> None:
         kind = type(event)
@@ -120,14 +197,13 @@ class Metrics:
             counted = COUNTED[kind]
             amount = getattr(event, counted.amount) if counted.amount else 1
             _labelled(self._counted[kind], event, counted.labels).inc(amount)
-        if kind in MEASURED:
-            measured = MEASURED[kind]
-            instrument = _labelled(self._measured[kind], event, measured.labels)
+        for measured, instrument in zip(MEASURED.get(kind, ()), self._measured.get(kind, ()), strict=True):
             value = getattr(event, measured.field)
-            if isinstance(instrument, Histogram):
-                instrument.observe(value)
+            if isinstance(instrument, Spread):
+                labels = tuple(str(getattr(event, label)) for label in measured.labels)
+                instrument.add(labels, value, getattr(event, measured.times) if measured.times else 1)
             else:
-                instrument.set(value)
+                _labelled(instrument, event, measured.labels).set(value)
 
     def exposition(self) -> bytes:
         """The text that Prometheus reads."""
@@ -136,11 +212,11 @@ class Metrics:
     def _counter(self, counted: Counted) -> Counter:
         return Counter(counted.name, counted.help, counted.labels, registry=self.registry)
 
-    def _instrument(self, measured: Measured) -> Histogram | Gauge:
+    def _instrument(self, measured: Measured) -> Spread | Gauge:
         if measured.spread:
-            return Histogram(
-                measured.name, measured.help, measured.labels, registry=self.registry, buckets=measured.spread
-            )
+            spread = Spread(measured.name, measured.help, measured.labels, measured.spread)
+            self.registry.register(spread)
+            return spread
         return Gauge(measured.name, measured.help, measured.labels, registry=self.registry)
 
 

@@ -101,10 +101,10 @@ class BatchPile(Pile[Batch]):
             self.failed(seat, piece, failure)
             return
         seat.current = None
+        self._note(seat, piece)
         if answers is None:
             for hand, stretch in piece._parts:
-                seat.ack(hand, *stretch.range)
-            seat.flush()
+                self.tell(hand, stretch.range, ACKED)
         elif self._settled(piece, answers):
             self._drop_line(seat)
         self._forget(piece)
@@ -127,6 +127,7 @@ class BatchPile(Pile[Batch]):
         if seat.current is not piece:
             return
         seat.current = None
+        self._note(seat, piece)
         self._drop_line(seat)
         if len(piece) == 1:
             self._forget(piece)
@@ -135,6 +136,10 @@ class BatchPile(Pile[Batch]):
             self._bury_undecodable(piece)
         else:
             self._halve(piece, failure)
+
+    def _note(self, seat: Seat[Batch], batch: Batch) -> None:
+        hand, stretch = batch._parts[0]
+        seat.note_call(hand, stretch.start, len(batch))
 
     def _halve(self, batch: Batch, failure: BaseException) -> None:
         delay_ms = self.manner.rules.backoff_for(failure).delay_ms(1, self.manner.chance())

@@ -28,6 +28,7 @@ class Crew(ABC, Generic[Piece]):
 
     def look(self) -> None:
         """Notice who takes too long."""
+        self._pile.times.report()
         if self._pile.manner.time_limit_ms is None:
             return
         now_ms = _now_ms()
@@ -51,7 +52,7 @@ class Crew(ABC, Generic[Piece]):
         self._wake(self._pile.give(hand))
 
     def _new_seat(self) -> Seat[Piece]:
-        seat: Seat[Piece] = Seat(self._pile.tell)
+        seat: Seat[Piece] = Seat(self._pile.tell, self._pile.times.note)
         self._seats.append(seat)
         return seat
 

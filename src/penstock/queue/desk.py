@@ -55,6 +55,8 @@ class Desk:
     """Unfinished offsets whose keys have to be known before anything is handed out."""
     is_learning: bool = False
     asked: dict[int, Asked] = field(default_factory=dict)
+    heard_sent_ms: int = 0
+    """When the last of our records was sent that came back: the log is past all that we sent before."""
     hands: dict[int, Hand] = field(default_factory=dict)
     tells: dict[Ticket, None] = field(default_factory=dict)
     """Records that must get into the log: appended again until they are read back."""
@@ -205,6 +207,8 @@ class Desk:
         self.buffer = Line()
         self.suspects.clear()
         self.to_learn.clear()
+        if self.order is not None:
+            self.order.clear()
         self.order = None
 
     @property

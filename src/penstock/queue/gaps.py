@@ -17,9 +17,12 @@ class Gaps:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int]] = []
+        self._put_off: list[tuple[int, int, int]] = []
+        self.put_off_count = 0
+        """Offsets that wait for a time of which the ledger knows nothing: that of their message."""
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._put_off)
 
     def scan(self, machine: QueueMachine, head: int, *, without: Ranges) -> int:
         """Begin anew with all that is free below the head, now or for later. Returns the head: not below the first
@@ -33,6 +36,7 @@ class Gaps:
             found.append(Run(untouched, head, cell))
         self._heap = [gap for run in found for gap in _gap(run, without)]
         heapq.heapify(self._heap)
+        self._put_off, self.put_off_count = [], 0
         return max(head, untouched)
 
     def note(self, machine: QueueMachine, ranges: Iterable[Range]) -> None:
@@ -42,12 +46,22 @@ class Gaps:
                 for gap in _gap(run, ()):
                     heapq.heappush(self._heap, gap)
 
-    def add(self, ranges: Iterable[Range], due_ms: int = 0) -> None:
+    def add(self, ranges: Iterable[Range]) -> None:
         for part in ranges:
-            heapq.heappush(self._heap, (due_ms, *part))
+            heapq.heappush(self._heap, (0, *part))
+
+    def put_off(self, ranges: Iterable[Range], due_ms: int) -> None:
+        """Not before that time, whatever the ledger says."""
+        for start, end in ranges:
+            heapq.heappush(self._put_off, (due_ms, start, end))
+            self.put_off_count += end - start
 
     def due(self, machine: QueueMachine, log_ms: int, count_max: int) -> Ranges:
         """Offsets to be read again now, at most so many."""
+        while self._put_off and self._put_off[0][0] <= log_ms:
+            gap = heapq.heappop(self._put_off)
+            self.put_off_count -= gap[2] - gap[1]
+            heapq.heappush(self._heap, gap)
         found: list[Range] = []
         count = 0
         while self._heap and self._heap[0][0] <= log_ms and count < count_max:

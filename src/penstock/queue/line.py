@@ -22,7 +22,7 @@ class Line:
     def append(self, stretch: Stretch) -> None:
         self._stretches.append(stretch)
         self.count += len(stretch.records)
-        self.size_bytes += size_of([stretch])
+        self.size_bytes += stretch.size_bytes
 
     def put_back(self, stretches: Sequence[Stretch]) -> None:
         """To the front, in their order."""
@@ -49,5 +49,4 @@ def count_of(stretches: Iterable[Stretch]) -> int:
 
 
 def size_of(stretches: Iterable[Stretch]) -> int:
-    # The client's records have the length of their values.
-    return sum(sum(map(len, stretch.records)) for stretch in stretches)
+    return sum(stretch.size_bytes for stretch in stretches)

@@ -4,7 +4,7 @@
 time of this machine, or at the log clock where that is further. What the log decides does not depend on it.
 
 Counts are of offsets: the markers of transactions count until somebody passes them. A delay that was given at the send
-is known to who reads the message only: such a message counts as ready.
+is known to who reads the message only: `delays.py` does that, for as many as is reasonable.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class PartitionSeen:
     """The first offset that is still there."""
     end: int
     counts: Mapping[Shown, int]
+    ready: Ranges
+    """Those that the ledger has as ready."""
     dead: int
     first: int | None
     """The first offset that is not finished."""
@@ -86,6 +88,8 @@ class QueueSeen:
     partitions: tuple[PartitionSeen, ...] = ()
     oldest_ms: int | None = None
     """When the oldest message that is not finished was written, where that could be read at once."""
+    unread: int = 0
+    """How many that count as ready nobody has looked at: some of them may wait for a time of their own."""
     pauses: Mapping[str, Pause]
     halted: Mapping[int, str]
     """Partitions whose state is known only up to a certain record, with the reason."""
@@ -157,6 +161,7 @@ def partition_seen(partition: int, fold: Fold[QueueMachine], bounds: Bounds, wal
         start=bounds.start,
         end=bounds.stable_end,
         counts=counts,
+        ready=joined((run.start, run.end) for run in runs if machine.may_be_granted(run.value, now_ms)),
         dead=dead_count(machine),
         first=next((run.start for run in runs if run.value.status is not Status.FINISHED), None),
         workers=frozenset(lease.worker for lease in machine.leases.values() if lease.is_valid(now_ms)),

@@ -4,11 +4,13 @@
     key b    7 ◀── 8                by a former owner, or waiting for a retry makes no difference
 
 Those that are asked for together may follow each other: 4, 9 and 12 under one lease are a chain, which is worked off
-in order. Pure.
+in order. A chain has a bound, so that a busy key, whose messages go one after another, leaves room in hand for the
+others; and so has what is kept in memory of those that wait. Pure.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -18,69 +20,116 @@ from penstock.queue.stretch import Stretch
 if TYPE_CHECKING:
     from penstock.kafka.reader import Received
 
+_PASSED_MAX = 100
+
+
+class Shelf:
+    """Room for messages that wait for their turn, of all partitions of a worker together."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self._count, self._bytes = count_max, bytes_max
+
+    def has_room(self, size_bytes: int) -> bool:
+        return self._count > 0 and self._bytes >= size_bytes
+
+    def put(self, size_bytes: int) -> None:
+        self._count -= 1
+        self._bytes -= size_bytes
+
+    def take(self, size_bytes: int) -> None:
+        self._count += 1
+        self._bytes += size_bytes
+
+
+class _Waiting(list[int]):
+    """The unfinished offsets of one key, in order; those before `passed` are done with."""
+
+    __slots__ = ("key", "passed")
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__()
+        self.key, self.passed = key, 0
+
+    def add(self, offset: int) -> None:
+        if not self or offset > self[-1]:
+            self.append(offset)
+        else:
+            insort(self, offset, self.passed)
+
+    def before(self, offset: int) -> int | None:
+        index = bisect_left(self, offset, self.passed)
+        return self[index - 1] if index > self.passed else None
+
+    def finish(self, offset: int) -> bool:
+        """Whether it was the first of them, so that another one is by now."""
+        index = bisect_left(self, offset, self.passed)
+        if index > self.passed:
+            del self[index]
+            return False
+        self.passed += 1
+        if self.passed > _PASSED_MAX and 2 * self.passed > len(self):
+            del self[: self.passed]
+            self.passed = 0
+        return self.passed < len(self)
+
 
 class KeyOrder:
     """The unfinished messages of one partition that have a key, as far as they were read."""
 
-    def __init__(self, *, held_max: int) -> None:
-        """At most so many that wait are kept in memory; the others are read again when it is their turn."""
-        self._held_max = held_max
-        self._key_of: dict[int, bytes] = {}
-        self._before: dict[int, int] = {}
-        self._after: dict[int, int] = {}
-        self._last: dict[bytes, int] = {}
+    def __init__(self, shelf: Shelf, *, chain_max: int, chain_max_bytes: int) -> None:
+        """Those that wait are kept on the shelf, of one key at most a chain; the others are read again in time."""
+        self._shelf, self._chain_max, self._chain_max_bytes = shelf, chain_max, chain_max_bytes
+        self._full = chain_max, chain_max_bytes
+        """As a chain to which nothing can be added."""
+        self._by_key: dict[bytes, _Waiting] = {}
+        self._by_offset: dict[int, _Waiting] = {}
         self._held: dict[int, Stretch] = {}
-        self._forgotten: dict[int, Range] = {}
+        self._held_of: dict[bytes, int] = {}
+        self._forgotten: set[int] = set()
+        self._starts: dict[int, int] = {}
+        """Of the forgotten, where their spans begin, if not with themselves."""
         self._freed: list[Stretch] = []
         self._to_read: list[Range] = []
 
     def __len__(self) -> int:
-        return len(self._key_of)
+        return len(self._by_offset)
 
     # What is unfinished
 
     def learn(self, record: Received) -> None:
         """This message was read, and it is not finished. To say it again changes nothing."""
         key, offset = record.key(), record.offset()
-        if key is None or offset in self._key_of:
+        if key is None or offset in self._by_offset:
             return
-        self._key_of[offset] = key
-        before, after = self._last.get(key), None
-        while before is not None and before > offset:
-            before, after = self._before.get(before), before
-        self._link(key, before, offset)
-        self._link(key, offset, after)
+        waiting = self._by_key.get(key)
+        if waiting is None:
+            waiting = self._by_key[key] = _Waiting(key)
+        self._by_offset[offset] = waiting
+        waiting.add(offset)
 
     def finish(self, start: int, end: int) -> None:
         """These offsets are finished in the log: who waited for them goes on."""
-        if end - start > len(self._key_of):
-            offsets: Iterable[int] = [offset for offset in self._key_of if start <= offset < end]
+        if end - start > len(self._by_offset):
+            offsets: Iterable[int] = [offset for offset in self._by_offset if start <= offset < end]
         else:
             offsets = range(start, end)
         for offset in offsets:
-            key = self._key_of.pop(offset, None)
-            if key is not None:
-                self._finish(key, offset)
+            waiting = self._by_offset.pop(offset, None)
+            if waiting is not None:
+                self._finish(waiting, offset)
 
-    def _finish(self, key: bytes, offset: int) -> None:
-        self._held.pop(offset, None)
-        self._forgotten.pop(offset, None)
-        before, after = self._before.pop(offset, None), self._after.pop(offset, None)
-        self._link(key, before, after)
-        if after is not None and before is None:
-            self._free(after)
+    def _finish(self, waiting: _Waiting, offset: int) -> None:
+        self._unheld(offset, waiting.key)
+        self._remembered(offset)
+        if waiting.finish(offset):
+            self._free(waiting)
+        elif waiting.passed == len(waiting):
+            del self._by_key[waiting.key]
 
-    def _link(self, key: bytes, before: int | None, after: int | None) -> None:
-        """Make these two neighbours; None is beyond either end."""
-        if before is not None and after is not None:
-            self._after[before], self._before[after] = after, before
-        elif before is not None:
-            self._last[key] = before
-            self._after.pop(before, None)
-        elif after is not None:
-            self._before.pop(after, None)
-        else:
-            del self._last[key]
+    def clear(self) -> None:
+        """Nobody asks any more: the shelf is for others."""
+        for offset in list(self._held):
+            self._unheld(offset, self._by_offset[offset].key)
 
     # Who may go
 
@@ -100,15 +149,18 @@ class KeyOrder:
 
     def _sorted(self, stretches: Iterable[Stretch]) -> Iterator[tuple[bool, Stretch]]:
         """Parts of them in turn, with whether they are free: nothing of their keys is before them but in here."""
-        seen: set[int] = set()
+        seen: dict[int, tuple[int, int]] = {}
+        """How long the chain is that ends with it, and how large."""
         for stretch in stretches:
             run: list[Received] = []
             start = stretch.start
             for record, (first, end) in stretch.spans():
                 offset = end - 1
-                before = self._before.get(offset)
-                if before is None or before in seen:
-                    seen.add(offset)
+                waiting = self._by_offset.get(offset)
+                before = None if waiting is None else waiting.before(offset)
+                count, size_bytes = (0, 0) if before is None else seen.get(before, self._full)
+                if count < self._chain_max and size_bytes < self._chain_max_bytes:
+                    seen[offset] = count + 1, size_bytes + len(record)
                     run.append(record)
                     continue
                 if run:
@@ -121,19 +173,44 @@ class KeyOrder:
 
     def _hold(self, stretch: Stretch) -> None:
         offset = stretch.end - 1
-        if len(self._held) < self._held_max:
+        key = self._by_offset[offset].key
+        self._unheld(offset, key)
+        if self._held_of.get(key, 0) < self._chain_max and self._shelf.has_room(stretch.size_bytes):
+            self._shelf.put(stretch.size_bytes)
             self._held[offset] = stretch
-        else:
-            self._forgotten[offset] = stretch.range
+            self._held_of[key] = self._held_of.get(key, 0) + 1
+            return
+        self._forgotten.add(offset)
+        if stretch.start != offset:
+            self._starts[offset] = stretch.start
 
-    def _free(self, offset: int) -> None:
-        """It is its turn: with it go those of its key behind it, for they may follow under one lease."""
-        following: int | None = offset
-        while following is not None and (stretch := self._held.pop(following, None)) is not None:
-            self._freed.append(stretch)
-            following = self._after.get(following)
-        if offset in self._forgotten:
-            self._to_read.append(self._forgotten.pop(offset))
+    def _unheld(self, offset: int, key: bytes) -> Stretch | None:
+        """Take it from the shelf, if it is there."""
+        stretch = self._held.pop(offset, None)
+        if stretch is not None:
+            self._shelf.take(stretch.size_bytes)
+            self._held_of[key] -= 1
+            if not self._held_of[key]:
+                del self._held_of[key]
+        return stretch
+
+    def _remembered(self, offset: int) -> Range | None:
+        """Where it lies, if it was forgotten."""
+        if offset not in self._forgotten:
+            return None
+        self._forgotten.remove(offset)
+        return self._starts.pop(offset, offset), offset + 1
+
+    def _free(self, waiting: _Waiting) -> None:
+        """It is the first one's turn: with it go those behind it, for they may follow under one lease."""
+        for index in range(waiting.passed, min(len(waiting), waiting.passed + self._chain_max)):
+            offset = waiting[index]
+            if (stretch := self._unheld(offset, waiting.key)) is not None:
+                self._freed.append(stretch)
+            elif (part := self._remembered(offset)) is not None:
+                self._to_read.append(part)
+            else:
+                return
 
     def freed(self) -> tuple[list[Stretch], list[Range]]:
         """Whose turn it is since the last time: messages, and offsets that have to be read again."""

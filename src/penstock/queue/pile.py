@@ -27,6 +27,7 @@ from penstock.queue.payload import Decoder
 from penstock.queue.ranges import Range
 from penstock.queue.retry import RetryRules, error_text
 from penstock.queue.stretch import Stretch
+from penstock.queue.times import Times, Worked
 
 Piece = TypeVar("Piece", bound=Message | Batch)
 Tell = Callable[[Hand, Range, Outcome], None]
@@ -46,6 +47,7 @@ class Seat(Generic[Piece]):
     """Where one piece at a time is worked on. Its acks are gathered here."""
 
     tell: Tell
+    note: Callable[[Worked], object] = lambda worked: None
     current: Piece | None = None
     began_ms: int = 0
     chain: Any = None
@@ -63,16 +65,22 @@ class Seat(Generic[Piece]):
         if hand is self.hand and start == self.end:
             self.end = end
         else:
-            self.flush()
+            self.flush(self.began_ms)
             self.hand, self.start, self.end, self.since_ms = hand, start, end, self.began_ms
         self.gathered += 1
         if self.gathered >= _GATHER_MAX or now_ms - self.since_ms >= _GATHER_MS:
-            self.flush()
+            self.flush(now_ms)
 
-    def flush(self) -> None:
+    def flush(self, ended_ms: int | None = None) -> None:
         if self.hand is not None:
             self.tell(self.hand, (self.start, self.end), ACKED)
+            count = self.gathered
+            self.note(Worked(self.hand, self.start, count, count, self.since_ms, ended_ms or _now_ms()))
             self.hand, self.gathered = None, 0
+
+    def note_call(self, hand: Hand, start: int, count: int = 1) -> None:
+        """The handler was called once, for so many messages, that are not among the gathered acks."""
+        self.note(Worked(hand, start, count, 1, self.began_ms, _now_ms()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +103,7 @@ class Pile(ABC, Generic[Piece]):
         self.manner, self.decode = manner, manner.decode
         self.tell: Tell = tell
         self.is_good, self.note_progress = is_good, note_progress
+        self.times = Times(manner.queue)
         self.is_closing = False
         self.lock = threading.Lock()
 
@@ -235,6 +244,7 @@ class MessagePile(Pile[Message]):
     def _settled(
         self, seat: Seat[Message], message: Message, outcome: Outcome, failure: BaseException | None = None
     ) -> None:
+        seat.note_call(message._hand, message._start)
         if message._is_over_time:
             return
         self.settle(message, outcome, failure)

@@ -23,6 +23,7 @@ from penstock.queue.batch_pile import BatchPile
 from penstock.queue.calling import Call, call_of
 from penstock.queue.crew import crew_of
 from penstock.queue.headers import Given
+from penstock.queue.names import checked_queue, checked_topic
 from penstock.queue.outgoing import When
 from penstock.queue.payload import decoder
 from penstock.queue.pile import Manner, MessagePile, Pile
@@ -36,7 +37,7 @@ from penstock.queue.upkeep import make_topic
 from penstock.queue.worker import Worker
 from penstock.queue.writers import Durability, Writers
 from penstock.settings import QueueSettings, Settings
-from penstock.values import DurationLike, checked_name, duration
+from penstock.values import DurationLike, duration
 
 Order = Literal["key"]
 Delivery = Literal["at_least_once", "at_most_once"]
@@ -76,8 +77,8 @@ class Queue:
         **given: Any,
     ) -> None:
         """`given` are fields of QueueSettings that are other for this queue. Raises UsageError."""
-        self.name = checked_name("queue", name)
-        self.topic = name if topic is None else checked_name("topic", topic)
+        self.name = checked_queue(name)
+        self.topic = checked_topic(name if topic is None else topic, settings)
         self.settings = _with(settings.queue, given)
         self.registered: Registered | None = None
         _check_choice("order", order, (None, *get_args(Order)))
@@ -232,6 +233,7 @@ class Queue:
     ) -> Receiving:
         """Pull style: iterate over it. `kind` is the type of the payloads; it ends after `timeout` without a message.
 
+        The first `timeout` counts from when it has its partitions, or after ten seconds without any.
         Leaving gives back what was not settled, after `grace`.
         """
         piles: list[PullPile] = []
@@ -263,6 +265,8 @@ class Queue:
             attempts_max=own.attempts_max,
             in_hand_max=own.in_hand_max,
             in_hand_bytes_max=own.in_hand_max_bytes,
+            per_key_max=own.in_hand_max_per_key,
+            per_key_bytes_max=own.in_hand_max_bytes_per_key,
             gaps_max=own.gaps_max,
             take_max=take_max,
             is_acked_first=self._delivery == "at_most_once",

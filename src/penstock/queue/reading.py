@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from operator import methodcaller
 from typing import Protocol
 
 from penstock.claims.dead_letters import Letter
@@ -16,7 +15,10 @@ from penstock.observe.events import tell
 from penstock.queue.clerk import Clerk, CopiesMade, Reread
 from penstock.queue.desk import Desk
 from penstock.queue.gaps import outside
+from penstock.queue.hand import Hand
+from penstock.queue.headers import marks_of, message_id
 from penstock.queue.intake import Intake
+from penstock.queue.kept import Kept
 from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined
 from penstock.queue.records import Copied, Dropped
 from penstock.queue.retry import LOST_TOO_OFTEN, error_class
@@ -33,6 +35,10 @@ class Source(Protocol):
 
     def read(self, count_max: int, timeout_ms: int) -> Sequence[Received]: ...
 
+    def deleted(self) -> Mapping[int, int]:
+        """Where heads were deleted: from which offset on there is something. Each is said once."""
+        ...
+
     def position(self, partition: int) -> int:
         """Up to where everything was read, what is invisible included."""
         ...
@@ -41,7 +47,8 @@ class Source(Protocol):
 Append = Callable[[Desk, Record], None]
 
 _AGAIN_MS = 1_000
-_partition_of = methodcaller("partition")
+_READ_MAX = 2_000
+"""At once: of more, the first are out of the processor's cache before they are looked at."""
 
 
 class Reading:
@@ -64,6 +71,9 @@ class Reading:
         self._tail, self._source, self._clerk, self._intake = tail, source, clerk, intake
         self._append, self._gaps_max, self._now_ms = append, gaps_max, monotonic_ms
         self._room_max, self._room_max_bytes = room_max, room_max_bytes
+        self.is_flowing = False
+        """Whether the last look at the heads found something: then there is probably more."""
+        self._kept = Kept(count_max=room_max, bytes_max=room_max_bytes // 4)
         self._assigned: dict[int, Desk] = {}
         self._openings: dict[int, int] = {}
 
@@ -92,7 +102,10 @@ class Reading:
         room = self._room()
         if not self._assigned or room <= 0:
             return
-        records = self._source.read(room, timeout_ms)
+        records = self._source.read(min(room, _READ_MAX), timeout_ms)
+        self.is_flowing = bool(records)
+        if deleted := self._source.deleted():
+            self._pass_deleted(deleted)
         for partition, run in _by_partition(records).items():
             desk = self._assigned.get(partition)
             if desk is not None:
@@ -116,6 +129,19 @@ class Reading:
                 desk.learn(self._tail.fold(desk.partition).machine, [stretch])
             self._sort_in(desk, stretch, desk.receive)
 
+    def _pass_deleted(self, starts: Mapping[int, int]) -> None:
+        for number, start in starts.items():
+            desk = self._assigned.get(number)
+            if desk is not None and desk.head < start:
+                self._drop_deleted(desk, ((desk.head, start),))
+                desk.head = start
+
+    def _drop_deleted(self, desk: Desk, ranges: Ranges) -> None:
+        """Nothing kept them from the topic's retention: say exactly what is lost."""
+        for start, end in ranges:
+            tell(events.DataLost(topic=self._source.topic, partition=desk.partition, start=start, end=end))
+        self._append(desk, Dropped(ranges, "deleted by retention"))
+
     def _pass_invisible(self) -> None:
         """At the end of a partition lie markers, and records of transactions that were rolled back."""
         for number, desk in self._assigned.items():
@@ -129,7 +155,7 @@ class Reading:
         found = self._intake.sorted(stretch, desk.log_ms(self._now_ms()))
         receive(found.wanted)
         for part, due_ms in found.put_off:
-            desk.gaps.add([part], due_ms)
+            desk.gaps.put_off([part], due_ms)
         for reason, parts in found.dropped.items():
             self._append(desk, Dropped(joined(parts), reason))
 
@@ -146,10 +172,22 @@ class Reading:
             return
         if not desk.has_suspects and not desk.asks_for_suspects:
             desk.note_expired(machine, now_ms)
-        wanted = desk.gaps.due(machine, desk.log_ms(now_ms), room)
+        due = desk.gaps.due(machine, desk.log_ms(now_ms), room)
+        # Whatever became of it since: what the log does not treat alike is read again, and sorted anew.
+        kept, wanted = self._kept.take(desk.partition, due, lambda each: len(machine.cells.runs(*each.range)) == 1)
+        self._come_again(desk, machine, kept)
         if wanted:
             desk.is_rereading = True
             self._clerk.reread(desk.partition, wanted)
+
+    def keep(self, desk: Desk, hand: Hand, given_back: Ranges) -> None:
+        """These will be wanted again, and are at hand now."""
+        if desk.is_open:
+            self._kept.keep(desk.partition, [part for each in hand.stretches for part in each.within(given_back)])
+
+    def forget(self, partition: int) -> None:
+        """It is not ours any more."""
+        self._kept.forget(partition)
 
     def _learn_on(self, desk: Desk) -> None:
         """Read the next unfinished messages, for their keys alone."""
@@ -192,8 +230,10 @@ class Reading:
         ]
         self._pass_over(desk, answer, [stretch.range for stretch in stretches])
         self._copy_buried(desk, machine, stretches)
-        if not desk.is_open:
-            return
+        if desk.is_open:
+            self._come_again(desk, machine, stretches)
+
+    def _come_again(self, desk: Desk, machine: QueueMachine, stretches: Iterable[Stretch]) -> None:
         desk.learn(machine, stretches)
         if not desk.is_learning:
             for stretch in stretches:
@@ -202,12 +242,8 @@ class Reading:
     def _pass_over(self, desk: Desk, answer: Reread, seen: list[Range]) -> None:
         """Offsets without a record: deleted, invisible, or, for a moment after a leader change, not readable yet."""
         missing = joined(_without(answer.ranges, seen))
-        deleted = common(missing, [(0, answer.log_start)])
-        for start, end in deleted:
-            # Nothing kept them from the topic's retention: say exactly what is lost.
-            tell(events.DataLost(topic=self._source.topic, partition=desk.partition, start=start, end=end))
-        if deleted:
-            self._append(desk, Dropped(tuple(deleted), "deleted by retention"))
+        if deleted := common(missing, [(0, answer.log_start)]):
+            self._drop_deleted(desk, tuple(deleted))
         if invisible := common(missing, [(answer.log_start, answer.reached)]):
             self._append(desk, Dropped(tuple(invisible), "invisible"))
             burials = self._tail.fold(desk.partition).machine.burials.values()
@@ -216,7 +252,7 @@ class Reading:
                 self._append(desk, Copied(tuple(buried)))
         if beyond := common(missing, [(max(answer.log_start, answer.reached), OFFSET_MAX)]):
             desk.to_learn.extendleft(reversed(beyond) if desk.is_learning else ())
-            desk.gaps.add(beyond, desk.log_ms(self._now_ms()) + _AGAIN_MS)
+            desk.gaps.put_off(beyond, desk.log_ms(self._now_ms()) + _AGAIN_MS)
 
     # Dead letters
 
@@ -240,6 +276,8 @@ class Reading:
                     # Who was lost too often was buried without another attempt.
                     machine.cells.at(record.offset()).charges - (burial.reason == LOST_TOO_OFTEN),
                     error_class(burial.error),
+                    # Its copy lies elsewhere: there the id of its place would be another.
+                    "" if marks_of(record.headers()).id else message_id(record),
                 )
                 for part in parts
                 for record in part.records
@@ -251,8 +289,11 @@ class Reading:
 def _by_partition(records: Sequence[Received]) -> dict[int, list[Received]]:
     """Each partition's records in the order of offsets. They come in runs, so there is little to look up."""
     runs: dict[int, list[Received]] = {}
-    for partition, run in groupby(records, key=_partition_of):
-        runs.setdefault(partition, []).extend(run)
+    start = 0
+    for partition, run in groupby([record.partition() for record in records]):
+        end = start + sum(1 for _ in run)
+        runs.setdefault(partition, []).extend(records[start:end])
+        start = end
     return runs
 
 

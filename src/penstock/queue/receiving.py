@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.errors import UsageError
+from penstock.errors import BrokerUnavailable, UsageError
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
 from penstock.queue.message import Bury, Message, Retry
 from penstock.queue.pile import Manner, MessagePile, Seat, _now_ms
 from penstock.queue.running import Station
 from penstock.values import Duration, DurationLike, duration
+
+PARTITIONS_WITHIN_S = 10.0
+"""A receiver that has no partition by then will hardly get one soon."""
 
 
 class PulledMessage(Message):
@@ -89,7 +92,7 @@ class PullPile(MessagePile):
         self._out: dict[int, Seat[Message]] = {}
 
     def pull(self, timeout_s: float) -> PulledMessage | None:
-        seat: Seat[Message] = Seat(self.tell)
+        seat: Seat[Message] = Seat(self.tell, self.times.note)
         message = self.take(seat)
         if message is None:
             with self._work:
@@ -117,6 +120,7 @@ class PullPile(MessagePile):
         return count
 
     def look(self) -> None:
+        self.times.report()
         if self.manner.time_limit_ms is None:
             return
         now_ms = _now_ms()
@@ -188,21 +192,49 @@ class Receiving:
                 self._station.start()
 
     def _messages(self) -> Iterator[PulledMessage]:
-        quiet_since = time.monotonic()
-        while self._station.is_running:
+        quiet = _Quiet(self._station, self._timeout)
+        while self._station.is_running and not (self._pile and self._pile[0].is_closing):
             if not self._pile:
                 time.sleep(0.02)
-                continue
-            message = self._pile[0].pull(0.05)
-            if message is not None:
+            elif (message := self._pile[0].pull(0.05)) is not None:
                 yield message
-                quiet_since = time.monotonic()
-            elif self._pile[0].is_closing:
-                break
-            elif self._timeout is not None and time.monotonic() - quiet_since >= self._timeout.seconds:
+                quiet.begins()
+                continue
+            if quiet.is_over:
+                self._check_reached()
                 return
         if self._station.failure is not None:
             raise self._station.failure
+
+    def _check_reached(self) -> None:
+        if not self._pile:
+            raise BrokerUnavailable(
+                f"topics and ledger could not be reached in {self._timeout}", next_step="check the broker"
+            )
+
+
+class _Quiet:
+    """How long there was no message, from when on there could have been one."""
+
+    def __init__(self, station: Station, timeout: Duration | None) -> None:
+        self._station, self._timeout = station, timeout
+        self._since_s: float | None = None
+        # Who gets no partition, because others have them all, is not to wait for ever.
+        self._at_latest_s = time.monotonic() + PARTITIONS_WITHIN_S
+
+    def begins(self) -> None:
+        self._since_s = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        if self._timeout is None:
+            return False
+        now_s = time.monotonic()
+        if self._since_s is None:
+            if self._station.is_ready.is_set() or now_s >= self._at_latest_s:
+                self._since_s = now_s
+            return False
+        return now_s - self._since_s >= self._timeout.seconds
 
 
 def timeout_of(given: DurationLike | None) -> Duration | None:

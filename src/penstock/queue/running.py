@@ -77,7 +77,7 @@ class Station:
         self.failure: PenstockError | None = None
         self._settings, self._queue, self._topic, self._group = settings, queue, topic, group
         self._terms, self._handling, self._solitude = terms, handling, solitude
-        self._upkeep = Upkeep(settings, topic=topic, group=group, starts_at_end=starts_at_end)
+        self._upkeep = Upkeep(settings, queue=queue, topic=topic, group=group, starts_at_end=starts_at_end)
         self._upkeep.on_growth = lambda partitions: self._members.want(self._slots())
         listener = Listener(
             gained=self._on_gained, is_drained=self._is_drained, lost=self._on_lost, released=self._on_released
@@ -91,7 +91,7 @@ class Station:
         self._stopping = threading.Event()
         self._grace_s = 0.0
         self.is_ready = threading.Event()
-        """Set when it holds its first partition, or has failed."""
+        """Set when it can take messages from its first partitions, or has ended."""
         self._thread = threading.Thread(target=self._run, name=f"penstock-worker-{queue}", daemon=True)
 
     def start(self) -> None:
@@ -206,7 +206,10 @@ class Station:
             log.warning("queue %s is out of reach: %s", self._queue, trouble)
             time.sleep(_BACK_OFF_S)
         handling.look()
+        if worker.is_open and not self.is_ready.is_set():
+            self.is_ready.set()
         self._publish(worker)
+        self._upkeep.census.count(worker.counted)
 
     def _own(self, worker: Worker) -> None:
         wanted = frozenset(
@@ -215,8 +218,6 @@ class Station:
         if wanted != self._owned:
             worker.own(wanted)
             self._owned = wanted
-            if wanted:
-                self.is_ready.set()
 
     def _publish(self, worker: Worker) -> None:
         """Positions, for heartbeats and lag tools; partitions where we may not go on, so that others may."""

@@ -16,13 +16,16 @@ from typing import Any, NamedTuple, Protocol, Self
 from penstock.errors import NotAllSent, NotSent, OutcomeUnknown, PenstockError, UsageError
 from penstock.kafka.reporting import Lost, ReportingWriter, Tally, Unwritten
 from penstock.kafka.writer import Headers
+from penstock.observe import events
+from penstock.observe.events import tell
 from penstock.queue.headers import Given
 from penstock.queue.ids import new_id
+from penstock.queue.names import checked_queue, checked_topic
 from penstock.queue.outgoing import Outgoing, Prepared, Preparer, When, checked_payload_size, prepared
 from penstock.queue.partitioning import Turns, partition_of
 from penstock.queue.writers import Durability, Writers
 from penstock.settings import KafkaSettings, SendSettings
-from penstock.values import DurationLike, checked_name
+from penstock.values import DurationLike
 
 # One call to the client takes so many messages: enough that the call itself costs nothing.
 _BATCH = 500
@@ -69,8 +72,8 @@ class Sender:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`writers` are those of the application; without them it makes and closes its own."""
-        self.queue = checked_name("queue", queue)
-        self.topic = queue if topic is None else topic
+        self.queue = checked_queue(queue)
+        self.topic = checked_topic(queue if topic is None else topic)
         self._named = None if self.queue == self.topic else self.queue
         self._is_owner = writers is None
         self._writers = Writers(kafka, settings) if writers is None else writers
@@ -150,9 +153,11 @@ class Sender:
             for letter, partition in zip(letters, self._places(letters, "replicated"), strict=True):
                 transaction.send(self.topic, partition, letter.value, key=letter.key, headers=letter.headers)
             return len(letters)
+        began_s = time.monotonic()
         self._writers.get(durability).forbid_waiting_for_itself()
         many = self._plain(values, common, durability) or self._mixed(values, common, durability)
         lost = many.writer.wait(many.tally)
+        self._announce(len(values) - len(lost), began_s)
         if lost:
             raise self._not_all(many, lost)
         return len(values)
@@ -171,11 +176,13 @@ class Sender:
     def _send_soon(self, message: Outgoing, durability: Durability) -> Future[Sent]:
         letter, sent = self._placed(message, durability)
         future: Future[Sent] = Future()
+        began_s = time.monotonic()
         # From here on it cannot be called back.
         future.set_running_or_notify_cancel()
 
         def report(offset: int | None, failure: Unwritten | None) -> None:
             if failure is None:
+                self._announce(1, began_s)
                 future.set_result(sent._replace(offset=offset))
             else:
                 future.set_exception(self._failure(failure, sent.id))
@@ -184,6 +191,10 @@ class Sender:
             self.topic, sent.partition, letter.value, key=letter.key, headers=letter.headers, on_report=report
         )
         return future
+
+    def _announce(self, count: int, began_s: float) -> None:
+        if count and events.are_heard():
+            tell(events.MessagesSent(queue=self.queue, count=count, seconds=time.monotonic() - began_s))
 
     def _placed(self, message: Outgoing, durability: Durability) -> tuple[Prepared, Sent]:
         if isinstance(message.value, Outgoing):

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.queue.ranges import Range
 
@@ -17,11 +18,21 @@ def _offset(record: Received) -> int:
     return record.offset()
 
 
-class Stretch(NamedTuple):
-    """Never empty."""
+@dataclass(slots=True)
+class Stretch:
+    """Never empty, never changed."""
 
     records: Sequence[Received]
     start: int
+    _size_bytes: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all values; added up once, because it costs as much as anything else that is done for each message."""
+        if self._size_bytes is None:
+            # The client's records have the length of their values.
+            self._size_bytes = sum(map(len, self.records))
+        return self._size_bytes
 
     @property
     def end(self) -> int:
@@ -50,16 +61,26 @@ class Stretch(NamedTuple):
         if count >= len(self.records):
             return self, None
         first = Stretch(self.records[:count], self.start)
-        return first, Stretch(self.records[count:], first.end)
+        return first, Stretch(self.records[count:], first.end, self.size_bytes - first.size_bytes)
 
     def within(self, ranges: Iterable[Range]) -> Iterator[Stretch]:
         """What is left of it if only these offsets are ours: a message goes with its own offset."""
+        records, first, last = self.records, self.start, self.end
+        is_dense = last - first == len(records)
         for start, end in ranges:
-            low = bisect_left(self.records, start, key=_offset)
-            high = bisect_left(self.records, end, low, key=_offset)
-            if low < high:
-                begins = self.records[low - 1].offset() + 1 if low else self.start
-                yield Stretch(self.records[low:high], max(start, begins))
+            if end <= first or start >= last:
+                continue
+            if start <= first and last <= end:
+                yield self
+            elif is_dense:
+                low, high = max(start - first, 0), end - first
+                yield Stretch(records[low:high], first + low)
+            else:
+                low = bisect_left(records, start, key=_offset)
+                high = bisect_left(records, end, low, key=_offset)
+                if low < high:
+                    begins = records[low - 1].offset() + 1 if low else first
+                    yield Stretch(records[low:high], max(start, begins))
 
 
 def stretched(records: Sequence[Received], ranges: Iterable[Range]) -> Iterator[Stretch]:

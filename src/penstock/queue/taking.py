@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from penstock.crash import crash_point
 from penstock.errors import TransientError
 from penstock.ledger.clock import LocalLease
-from penstock.ledger.tail import ReadBack, Tail
+from penstock.ledger.tail import ReadBack, Tail, Ticket
 from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.desk import Asked, Desk, suspects_max
 from penstock.queue.gaps import outside
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
-from penstock.queue.line import count_of, size_of
+from penstock.queue.line import Line, count_of, size_of
 from penstock.queue.ranges import Range, Ranges, common, joined, remove
 from penstock.queue.records import ALL, Released, Taken
 from penstock.queue.retry import LOST_TOO_OFTEN
@@ -63,7 +63,7 @@ class Taking:
         """Ask for what waits at this desk, as far as there is room; suspects in groups of their own."""
         machine = self._tail.fold(desk.partition).machine
         desk.welcome_freed(machine, self._now_ms())
-        if self._is_one_alone() or machine.pause_of(ALL, desk.log_ms(self._now_ms())) is not None:
+        if self._is_one_alone() or (machine.pauses and self._is_paused(machine, desk.log_ms(self._now_ms()))):
             return
         if self._has_loner:
             if desk.has_loner and not self.in_hand and self._solitude.may_be_alone(self):
@@ -74,7 +74,7 @@ class Taking:
             return
         if desk.has_suspects:
             self._take_suspects(desk)
-        while desk.buffer and len(desk.asked) < AHEAD and (room := self._room()) > 0:
+        while desk.buffer and len(desk.asked) < AHEAD and (room := self._room(desk.buffer)) > 0:
             self._ask(desk, desk.next_stretches(min(room, self._terms.take_max)), losses=0, alone=False)
         self._solitude.note(self, self.in_hand)
 
@@ -86,13 +86,21 @@ class Taking:
         if room > 0:
             self._ask(desk, desk.next_suspects(room), losses=losses, alone=False)
 
+    def _is_paused(self, machine: QueueMachine, log_ms: int) -> bool:
+        """Where all queues are paused nothing is granted; where it is ours alone, we do not ask."""
+        return any(machine.pause_of(queue, log_ms) is not None for queue in (ALL, self._queue))
+
     def _is_one_alone(self) -> bool:
         """Whether a message is in hand that nothing else may be beside."""
         return any(each.alone for each in self._suspects.values())
 
-    def _room(self) -> int:
-        if self._in_hand_bytes >= self._terms.in_hand_bytes_max:
+    def _room(self, line: Line | None = None) -> int:
+        """How many more may be in hand, as large as those in this line are on average."""
+        room_bytes = self._terms.in_hand_bytes_max - self._in_hand_bytes
+        if room_bytes <= 0:
             return 0
+        if line is not None and line.size_bytes > room_bytes:
+            return min(self._room(), max(1, room_bytes * line.count // line.size_bytes))
         # What handlers are done with takes room only if the log is slow to hear of it.
         return min(
             self._terms.in_hand_max - self.in_hand + self._done, _DONE_FACTOR * self._terms.in_hand_max - self.in_hand
@@ -125,12 +133,22 @@ class Taking:
 
     def drop_overdue(self, desk: Desk) -> None:
         """Asked in vain: ask again. A late grant is given back."""
-        for number in [number for number, asked in desk.asked.items() if self._telling.is_overdue(asked.ticket)]:
+        for number in [number for number, asked in desk.asked.items() if self._is_in_vain(desk, asked.ticket)]:
             asked = desk.asked.pop(number)
             self._tail.forget(asked.ticket)
             self._count(asked, -1)
             if desk.is_ours and desk.is_open:
                 desk.put_back(asked)
+
+    def _is_in_vain(self, desk: Desk, ticket: Ticket) -> bool:
+        """Whether no answer will come. As long as nothing that was sent later came back, the log may only be slow:
+        who asks again then may be granted what the first question got and lost meanwhile, and that counts as a loss.
+        """
+        if ticket.failure is not None:
+            return True
+        was_passed = desk.heard_sent_ms > ticket.sent_ms
+        leases = 1 / 3 if was_passed or desk.is_halted else 3
+        return self._now_ms() - ticket.sent_ms >= leases * self._terms.lease_ms
 
     def _count(self, what: Asked | Hand, sign: int) -> None:
         self.in_hand += sign * what.count
@@ -160,6 +178,8 @@ class Taking:
             if granted:
                 # Nobody waits for it any more.
                 self._telling.append(desk, Released(read_back.offset, granted))
+                count = sum(end - start for start, end in granted)
+                tell(events.MessagesRedelivered(queue=self._queue, cause="hand_over", count=count))
             return
         if granted:
             self._grant(desk, asked, read_back.offset, granted, machine)
@@ -187,7 +207,10 @@ class Taking:
         lease.renewed(sent_ms=asked.ticket.sent_ms)
         if not desk.hands:
             desk.renew_at_ms = asked.ticket.sent_ms + self._terms.lease_ms // 3
-        stretches = [part for stretch in asked.stretches for part in stretch.within(granted)]
+        stretches, count, size_bytes = asked.stretches, asked.count, asked.size_bytes
+        if granted != asked.ticket.record.ranges:  # type: ignore[attr-defined]
+            stretches = [part for stretch in stretches for part in stretch.within(granted)]
+            count, size_bytes = count_of(stretches), size_of(stretches)
         return Hand(
             partition=desk.partition,
             epoch=epoch,
@@ -198,8 +221,8 @@ class Taking:
             alone=asked.alone,
             left=list(granted),
             untold=list(granted),
-            count=count_of(stretches),
-            size_bytes=size_of(stretches),
+            count=count,
+            size_bytes=size_bytes,
         )
 
     def _give_back_unfit(self, desk: Desk, asked: Asked, hand: Hand, granted: Ranges) -> None:

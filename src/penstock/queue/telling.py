@@ -121,7 +121,8 @@ class Telling:
             case Acked():
                 tell(events.MessagesAcked(queue=self._queue, count=count))
             case Released():
-                cause = "retry" if record.counts else "released"
+                # Of a batch that failed nobody is charged, and yet it failed.
+                cause = "retry" if record.counts or record.error else "released"
                 tell(events.MessagesRedelivered(queue=self._queue, cause=cause, count=count))
             case Buried():
                 reason = record.reason if record.reason in REASONS else ASKED_FOR

@@ -12,6 +12,7 @@ from penstock.errors import NotFound, PenstockError, TransientError
 from penstock.kafka.reader import Reader
 from penstock.kafka.topics import Admin, TopicSpec
 from penstock.ledger.topics import for_cluster, ledger_topics
+from penstock.queue.census import Census
 from penstock.queue.names import ledger_topic
 from penstock.queue.records import QueueFounded
 from penstock.settings import Settings
@@ -36,13 +37,14 @@ def make_topic(admin: Admin, topic: str, *, partitions: int) -> None:
 class Upkeep:
     """Knows which partitions a queue has, and makes sure that its ledger has them too."""
 
-    def __init__(self, settings: Settings, *, topic: str, group: str, starts_at_end: bool) -> None:
+    def __init__(self, settings: Settings, *, queue: str, topic: str, group: str, starts_at_end: bool) -> None:
         self.failure: PenstockError | None = None
         self.partitions: frozenset[int] = frozenset()
         """Those that can be worked on: the ledger has them, and it is known where they begin."""
         self.positions: Mapping[int, int] = {}
         """Put a mapping here, and its offsets are shown to whoever asks Kafka for the group's."""
         self.on_growth: Callable[[frozenset[int]], None] = lambda partitions: None
+        self.census = Census(settings.kafka, queue=queue, topic=topic)
         self.ledger = ledger_topic(settings, topic=topic, group=group)
         self._settings, self._topic, self._group, self._starts_at_end = settings, topic, group, starts_at_end
         self._founded: dict[int, QueueFounded] = {}
@@ -83,6 +85,7 @@ class Upkeep:
                     self._look()
                     self.on_growth(self.partitions)
                 self._show()
+                self.census.look(self._admin, self.positions)
             except NotFound as trouble:
                 # A topic was deleted a moment ago. The next look says whether it is another one by now.
                 log.warning("topics cannot be looked after: %s", trouble)

@@ -26,7 +26,7 @@ from penstock.queue.clerk import Clerk
 from penstock.queue.desk import Desk
 from penstock.queue.hand import GIVEN_BACK, Hand
 from penstock.queue.intake import Intake
-from penstock.queue.order import KeyOrder
+from penstock.queue.order import KeyOrder, Shelf
 from penstock.queue.ranges import Range, common
 from penstock.queue.reading import Reading, Source
 from penstock.queue.records import Acked, Buried, Dropped, LeaseFenced, QueueFounded, Released, Renewed, Taken
@@ -101,6 +101,7 @@ class Worker:
         self.positions: dict[int, int] = {}
         """Of our partitions, and at the end of those that were ours: all below is finished."""
         self._opening: dict[int, Ticket] = {}
+        self._shelf = Shelf(terms.in_hand_max, terms.in_hand_bytes_max)
         self._turn = 0
         self.tell = self._telling.tell
         """`tell(hand, part, outcome)`, from any thread: what became of these offsets. The log is told with the next
@@ -115,7 +116,7 @@ class Worker:
         wanted = set(partitions)
         for number, desk in self.desks.items():
             if number not in wanted and desk.is_ours:
-                desk.disown()
+                self._disown(desk)
                 self._opening.pop(number, None)
                 if not self.is_draining:
                     self.positions.pop(number, None)
@@ -125,6 +126,10 @@ class Worker:
         self.desks.update({number: Desk(number) for number in new})
         for number in wanted:
             self.desks[number].is_ours = True
+
+    def _disown(self, desk: Desk) -> None:
+        desk.disown()
+        self._reading.forget(desk.partition)
 
     def is_good(self, hand: Hand) -> bool:
         """Whether work on it may be begun or go on: nobody else can have it. Any thread may ask."""
@@ -140,9 +145,24 @@ class Worker:
         return self._telling.is_idle and all(desk.is_idle for desk in self.desks.values())
 
     @property
+    def is_open(self) -> bool:
+        """Whether messages can be taken from all partitions that are ours, and there are some."""
+        ours = [desk.is_open for desk in self.desks.values() if desk.is_ours]
+        return bool(ours) and all(ours)
+
+    @property
     def halted(self) -> frozenset[int]:
         """Partitions whose ledger is at a record that this version must not pass: others may go on there."""
         return frozenset(number for number, desk in self.desks.items() if desk.is_halted)
+
+    def counted(self) -> dict[int, tuple[QueueMachine, int, int]]:
+        """Of each open partition the ledger, its time, and how many messages wait for a time of their own."""
+        now_ms = self._now_ms()
+        return {
+            number: (self.tail.fold(number).machine, desk.log_ms(now_ms), desk.gaps.put_off_count)
+            for number, desk in self.desks.items()
+            if desk.is_open
+        }
 
     def release_all(self) -> None:
         """Give back, at no cost to them, all messages in hand of which the log was told nothing yet."""
@@ -160,7 +180,9 @@ class Worker:
         """Read what is new in ledger and topic, then ask, renew and tell what is due."""
         reads = not self.is_draining and self._reading.has_room
         waits_for_topic = reads and not any(desk.asked or desk.tells for desk in self.desks.values())
-        for read_back in self.tail.step(0 if waits_for_topic else timeout_ms):
+        # No waiting for the ledger while the topic gives: what was asked for is read back with one of the next steps.
+        is_busy = reads and self._reading.is_flowing
+        for read_back in self.tail.step(0 if waits_for_topic or is_busy else timeout_ms):
             self._on_read_back(read_back)
         self._telling.flush()
         for desk in list(self.desks.values()):
@@ -191,7 +213,7 @@ class Worker:
         number, now_ms = desk.partition, self._now_ms()
         fold = self.tail.fold(number)
         if fold.halt is not None:
-            desk.disown()
+            self._disown(desk)
             desk.is_halted = True
             self._let_go(desk)
             return
@@ -228,7 +250,7 @@ class Worker:
     def _begin_anew(self, desk: Desk, fold: Fold[QueueMachine]) -> None:
         """The state was built from a snapshot: what became free or finished in it nobody told us."""
         was_ours, desk.fold = desk.is_ours, fold
-        desk.disown()
+        self._disown(desk)
         desk.is_ours = was_ours
         self._telling.give_strays_back(desk)
         for epoch, hand in desk.hands.items():
@@ -245,13 +267,19 @@ class Worker:
             self._ask_once(number, ours)
         elif isinstance(theirs, QueueFounded) and theirs.topic_id != ours.topic_id:
             raise GenesisMismatch(
-                f"ledger {self.tail.log.name} partition {number} belongs to a topic that was deleted and made anew",
-                next_step=f"delete {self.tail.log.name} and its snapshots: their messages are gone",
+                f"ledger {self.tail.log.name} partition {number} belongs to a topic that was deleted and made anew,"
+                " or to another queue and app whose names with their dots read the same",
+                next_step=f"delete {self.tail.log.name} and its snapshots if its messages are gone; else rename yours",
             )
         elif self._ask_once(number, Renewed(self.name, ())):
             # The last record may be old: what time it is in the log we know since we read one of our own.
-            desk.open(fold.machine, KeyOrder(held_max=self._terms.in_hand_max) if self._terms.is_ordered else None)
+            desk.open(fold.machine, self._new_order())
             crash_point("queue.opened")
+
+    def _new_order(self) -> KeyOrder | None:
+        if not self._terms.is_ordered:
+            return None
+        return KeyOrder(self._shelf, chain_max=self._terms.per_key_max, chain_max_bytes=self._terms.per_key_bytes_max)
 
     def _ask_once(self, number: int, record: Record) -> bool:
         """Append it, again if nothing came back for long. Whether it was read back."""
@@ -270,6 +298,8 @@ class Worker:
         if desk is None:
             return
         ticket, record = read_back.ticket, read_back.record
+        if ticket is not None and read_back.verdict is not NEVER_READ_BACK:
+            desk.heard_sent_ms = max(desk.heard_sent_ms, ticket.sent_ms)
         was_to_be_told = ticket is not None and desk.tells.pop(ticket, desk) is None
         if read_back.verdict is NEVER_READ_BACK and record is not None and was_to_be_told:
             # The state was built anew from a snapshot: whether ours is in it nobody knows.
@@ -280,6 +310,9 @@ class Worker:
             case Renewed():
                 self._telling.on_renewed(desk, record, read_back)
             case Acked() | Released() | Buried():
+                if isinstance(record, Released) and record.epoch in desk.hands:
+                    covered = read_back.verdict.covered if isinstance(read_back.verdict, Ruling) else ()
+                    self._reading.keep(desk, desk.hands[record.epoch], covered)
                 hand = self._telling.on_told(desk, record, read_back)
                 if hand is not None:
                     self._taking.ended(hand)

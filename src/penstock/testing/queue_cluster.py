@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,12 @@ from penstock.crash import crash_point
 from penstock.errors import BrokerUnavailable, TransientError
 from penstock.ledger.snapshot import Snapshots
 from penstock.ledger.tail import Tail, Ticket
+from penstock.queue.batch_pile import BatchPile
 from penstock.queue.desk import Desk
 from penstock.queue.hand import Hand
 from penstock.queue.intake import Intake
-from penstock.queue.message import Message
-from penstock.queue.pile import Manner, MessagePile, Seat
+from penstock.queue.message import Batch, Message, Retry
+from penstock.queue.pile import Manner, MessagePile, Pile, Seat
 from penstock.queue.reading import Reading
 from penstock.queue.records import QueueFounded, Taken
 from penstock.queue.retry import Backoff, RetryRules
@@ -51,6 +53,7 @@ class Parts:
     intake: type[Intake] = Intake
     desk: type[Desk] = Desk
     pile: type[MessagePile] = MessagePile
+    batch_pile: type[BatchPile] = BatchPile
 
 
 class _Watched(Tail[QueueMachine]):
@@ -79,9 +82,17 @@ class QueueHost:
     """One process: a worker, and seats in which its messages are worked on."""
 
     def __init__(
-        self, host: Host, judge: QueueJudge, parts: Parts, terms: Terms, *, snapshot_every: int, is_choked: bool = False
+        self,
+        host: Host,
+        judge: QueueJudge,
+        parts: Parts,
+        terms: Terms,
+        *,
+        snapshot_every: int,
+        is_choked: bool = False,
+        batch_max: int = 0,
     ) -> None:
-        """`is_choked`: the client may refuse to take a record over."""
+        """`is_choked`: the client may refuse to take a record over. `batch_max`: handlers get so many at once."""
         self._log = _Choked(host, host.simulation.broker.log(LEDGER)) if is_choked else host.log(LEDGER)
         self.host, self._judge, self._parts, self._owned = host, judge, parts, frozenset[int]()
         self.clerk = TopicClerk(host, judge.topic, written=judge.copied)
@@ -94,10 +105,15 @@ class QueueHost:
             is_acked_first=terms.is_acked_first,
             chance=lambda: 0.0,
         )
-        self.pile = parts.pile(
-            manner, tell=self.worker.tell, is_good=self.worker.is_good, note_progress=self.worker.note_progress
+        ways: dict[str, Any] = {
+            "tell": self.worker.tell,
+            "is_good": self.worker.is_good,
+            "note_progress": self.worker.note_progress,
+        }
+        self.pile: Pile[Any] = (
+            parts.batch_pile(manner, batch_max=batch_max, **ways) if batch_max else parts.pile(manner, **ways)
         )
-        self.seats: list[Seat[Message]] = [Seat(self.worker.tell) for _ in range(SEATS)]
+        self.seats: list[Seat[Any]] = [Seat(self.worker.tell) for _ in range(SEATS)]
         self._done_at_ms: dict[int, int] = {}
         self._stops_at_ms = judge.stops_at_ms.pop(host.name, None)
 
@@ -171,34 +187,55 @@ class QueueHost:
         self._judge.given(self, hand)
         self.pile.give(hand)
 
-    def _sit(self, number: int, seat: Seat[Message]) -> None:
+    def _sit(self, number: int, seat: Seat[Any]) -> None:
         for _ in range(AT_ONCE):
             if seat.current is None:
-                message = self.pile.take(seat)
-                if message is None:
+                piece = self.pile.take(seat)
+                if piece is None:
                     break
-                self._begin(number, message)
+                self._begin(number, messages_of(piece))
             if self.host.now_ms() < self._done_at_ms[number]:
                 break
             self._finish(seat, seat.current)
 
-    def _begin(self, number: int, message: Message) -> None:
-        self._judge.begun(self, message._record, message._hand)
-        self._done_at_ms[number] = self.host.now_ms() + task_of(message).lasts_ms
+    def _begin(self, number: int, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._judge.begun(self, message._record, message._hand)
+        self._done_at_ms[number] = self.host.now_ms() + max(task_of(message).lasts_ms for message in messages)
 
-    def _finish(self, seat: Seat[Message], message: Any) -> None:
-        task, epoch = task_of(message), message.token
-        if task.kind == "kills":
-            self._judge.killed(self.host, message._record)
-            self.host.simulation.die()
-        fails = task.kind == "fails always" or (task.kind == "fails once" and message.attempt == 1)
-        self._judge.worked(message._record, epoch, attempt=message.attempt, failed=fails)
+    def _finish(self, seat: Seat[Any], piece: Any) -> None:
+        messages = messages_of(piece)
+        for message in messages:
+            if task_of(message).kind == "kills":
+                self._judge.killed(self.host, message._record)
+                self.host.simulation.die()
+        failing = [message for message in messages if _fails(message)]
+        # Of a batch that raises nobody knows who was to blame; one of an even number answers for each.
+        answers = isinstance(piece, Batch) and len(piece) % 2 == 0
+        if not failing or answers or len(messages) == 1:
+            for message in messages:
+                failed = message in failing
+                self._judge.worked(message._record, message.token, attempt=message.attempt, failed=failed)
         crash_point("worker.processed")
-        if fails:
-            self.pile.failed(seat, message, ValueError("no"))
-        else:
-            self.pile.done(seat, message, None)
+        if not failing:
+            self.pile.done(seat, piece, None)
             seat.flush()
+        elif answers:
+            self.host.simulation.reach("a batch answered for each")
+            self.pile.done(seat, piece, [Retry() if message in failing else None for message in messages])
+        else:
+            if len(messages) > 1:
+                self.host.simulation.reach("a batch failed")
+            self.pile.failed(seat, piece, ValueError("no"))
+
+
+def messages_of(piece: Message | Batch) -> Sequence[Message]:
+    return [piece] if isinstance(piece, Message) else piece
+
+
+def _fails(message: Message) -> bool:
+    kind = task_of(message).kind
+    return kind == "fails always" or (kind == "fails once" and message.attempt == 1)
 
 
 def task_of(message: Message) -> Any:

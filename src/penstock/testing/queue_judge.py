@@ -18,6 +18,7 @@ from penstock.kafka.reader import Received
 from penstock.queue.cells import Status
 from penstock.queue.desk import suspects_max
 from penstock.queue.hand import Hand
+from penstock.queue.message import Batch
 from penstock.queue.records import Released, Taken
 from penstock.testing.queue_ledger_judge import ATTEMPTS_MAX, LOSSES_UNTIL_ALONE, LedgerJudge, Place
 from penstock.testing.queue_topic import Sent, Task
@@ -44,7 +45,8 @@ class QueueJudge(LedgerJudge):
         if self._requests.get((hand.partition, hand.epoch)) in self._forgotten:
             raise Violated(f"{actor.host.instance} hands out epoch {hand.epoch}, which it had given up")
         in_hand = [(each, record) for each in _active(actor, hand) for record in _messages(each)]
-        working = [seat.current for seat in actor.seats if seat.current is not None]
+        pieces = [seat.current for seat in actor.seats if seat.current is not None]
+        working = [message for piece in pieces for message in (piece if isinstance(piece, Batch) else [piece])]
         losses = Counter(_losses(each, record.offset()) for each, record in in_hand)
         simulation = actor.host.simulation
         if hand.losses:

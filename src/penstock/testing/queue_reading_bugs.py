@@ -1,16 +1,18 @@
-"""Bugs in how a queue's worker reads messages and keeps their order, for the simulation to find."""
+"""Bugs in how a queue's worker reads messages, keeps their order and makes batches, for the simulation to find."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.ledger.log import Entry
 from penstock.ledger.machine import Judged
+from penstock.queue.batch_pile import BatchPile
 from penstock.queue.clerk import Reread
 from penstock.queue.desk import Asked, Desk
 from penstock.queue.hand import Hand
 from penstock.queue.intake import Intake, Sorted
+from penstock.queue.message import Batch
 from penstock.queue.order import KeyOrder
 from penstock.queue.pile import MessagePile, Seat
 from penstock.queue.ranges import Range, Ranges
@@ -93,6 +95,11 @@ class _KeepsTheRest(KeyOrder):
         return []
 
 
+class _ForgetsForGood(KeyOrder):
+    def freed(self) -> tuple[list[Stretch], list[Range]]:
+        return super().freed()[0], []
+
+
 class HasNoOrder(Desk):
     """Bug: messages with the same key do not wait for each other."""
 
@@ -115,6 +122,17 @@ class KeepsPartsOfChains(Desk):
         super().open(machine, order)
 
 
+class ForgetsForGood(Desk):
+    """Bug: what waits behind a busy key, and was not kept in memory, is not read again."""
+
+    __slots__ = ()
+
+    def open(self, machine: QueueMachine, order: KeyOrder | None) -> None:
+        if order is not None:
+            order.__class__ = _ForgetsForGood
+        super().open(machine, order)
+
+
 class LearnsNothing(Desk):
     """Bug: what is unfinished when a partition is opened holds nobody up."""
 
@@ -134,6 +152,32 @@ class GoesOnAfterAFailure(MessagePile):
             self._follow(seat, hand)
 
 
+# Batches
+
+
+class ChargesTheBatch(BatchPile):
+    """Bug: all messages of a batch that failed are charged for it."""
+
+    def _halve(self, batch: Batch, failure: BaseException) -> None:
+        for message in batch:
+            self.settle(message, self.outcome_of_failure(message, failure), failure)
+
+
+class AcksTheBatch(BatchPile):
+    """Bug: of a batch that answers for each, those that failed are acked too."""
+
+    def _settled(self, piece: Batch, answers: Sequence[object]) -> bool:
+        return super()._settled(piece, [None] * len(answers))
+
+
+class NeverHalves(BatchPile):
+    """Bug: a batch that failed comes again as a whole, for ever."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._halving.failed = lambda *_: None  # type: ignore[method-assign]
+
+
 class HandsOutBeforeTheAck(Taking):
     """Bug: at most once, handed out before the ack was read back."""
 
@@ -151,6 +195,10 @@ READING_BUGS: dict[str, Parts] = {
     "forgets_the_delayed": Parts(intake=ForgetsTheDelayed),
     "ignores_delays": Parts(intake=IgnoresDelays),
     "drops_what_is_not_due": Parts(intake=DropsWhatIsNotDue),
+    "forgets_for_good": Parts(desk=ForgetsForGood),
+    "charges_the_batch": Parts(batch_pile=ChargesTheBatch),
+    "acks_the_batch": Parts(batch_pile=AcksTheBatch),
+    "never_halves": Parts(batch_pile=NeverHalves),
     "has_no_order": Parts(desk=HasNoOrder),
     "keeps_parts_of_chains": Parts(desk=KeepsPartsOfChains),
     "learns_nothing": Parts(desk=LearnsNothing),

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from penstock.ledger.codec import Record, encode
+from penstock.queue.records import ALL, Paused, QueuesChanged, Resumed
 from penstock.queue.terms import Terms
 from penstock.testing.choices import Faults
 from penstock.testing.claims_cluster import PARTITIONS as CLAIMS_PARTITIONS
@@ -72,6 +74,10 @@ class Setting:
     has_claims: bool = False
     """Owners agree by themselves, through real members."""
     is_choked: bool = False
+    batch_max: int = 0
+    """Handlers get so many messages at once."""
+    has_orders: bool = False
+    """Somebody pauses the group, or one queue, for a while, and changes what it serves."""
     lasts_ms: int = 40 * LEASE_MS
     rate: float = 0.02
 
@@ -99,7 +105,7 @@ def _send_more(topic: list[TopicPartition], shift: int) -> None:
 
 def few(simulation: Simulation, topic: list[TopicPartition]) -> None:
     for number, there in enumerate(topic):
-        for task in (Task(), SLOW, None, Task("fails once"), Task("fails always"), SOON, None):
+        for task in (Task(), SLOW, None, Task("fails once"), SLOW, Task("fails always"), SOON, None):
             there.send(number, task)
 
 
@@ -187,7 +193,7 @@ def stopping(bug: str = "") -> Scenario:
 
 def ordered(bug: str = "") -> Scenario:
     """Messages with keys wait for each other."""
-    terms = replace(TERMS, in_hand_max=6, take_max=4, is_ordered=True)
+    terms = replace(TERMS, in_hand_max=6, take_max=4, per_key_max=3, is_ordered=True)
     return _scenario("ordered", bug, EVERYTHING, Setting(fill=keyed, moves=2, terms=terms, snapshot_every=14))
 
 
@@ -240,6 +246,29 @@ def with_claims(bug: str = "") -> Scenario:
     return _scenario("with_claims", bug, faults, Setting(fill=mixed, partitions=2, has_claims=True))
 
 
+def ordered_with_claims(bug: str = "") -> Scenario:
+    """Messages with keys wait for each other, also for those of a former owner, and owners agree through claims."""
+    terms = replace(TERMS, in_hand_max=6, take_max=4, per_key_max=2, is_ordered=True)
+    faults = replace(EVERYTHING, delay_ms=LEASE_MS // 2)
+    return _scenario(
+        "ordered_with_claims", bug, faults, Setting(fill=keyed, partitions=2, terms=terms, has_claims=True)
+    )
+
+
+def in_batches(bug: str = "") -> Scenario:
+    """Handlers get many messages at once, and fail with all of them for one."""
+    terms = replace(TERMS, in_hand_max=8, take_max=5)
+    return _scenario(
+        "in_batches", bug, EVERYTHING, Setting(fill=mixed, partitions=2, moves=2, terms=terms, batch_max=5)
+    )
+
+
+def under_orders(bug: str = "") -> Scenario:
+    """The group is paused and resumed while everything goes wrong."""
+    setting = Setting(fill=mixed, partitions=2, moves=2, has_orders=True, snapshot_every=20)
+    return _scenario("under_orders", bug, EVERYTHING, setting)
+
+
 def with_full_clients(bug: str = "") -> Scenario:
     """A client cannot take a record over: nobody knows of it, and it is said again."""
     faults = Faults(pause_ms=2 * LEASE_MS, until_ms=700)
@@ -277,6 +306,7 @@ def _scenario(name: str, bug: str, faults: Faults, setting: Setting) -> Scenario
                     terms,
                     snapshot_every=setting.snapshot_every,
                     is_choked=setting.is_choked,
+                    batch_max=setting.batch_max,
                 ),
                 after_ms=number,
             )
@@ -316,9 +346,33 @@ def _share(simulation: Simulation, judge: QueueJudge, setting: Setting, faults: 
     if setting.has_stops:
         for name in names[: simulation.shape(0, count)]:
             judge.stops_at_ms[name] = START_MS + simulation.shape(1, faults.until_ms // POLL_MS) * POLL_MS
+    if setting.has_orders:
+        _give_orders(simulation, setting, faults)
     if setting.deletes:
         delete_at_ms = simulation.shape(0, 10) * POLL_MS
         simulation.schedule(delete_at_ms, "messages are deleted", lambda: _delete(judge.topic, setting.deletes))
+
+
+def _give_orders(simulation: Simulation, setting: Setting, faults: Faults) -> None:
+    """From somebody who is no worker: each partition gets them at a time of its own."""
+    log = simulation.broker.log(LEDGER)
+
+    def give(number: int, record: Record) -> None:
+        simulation.reach(f"ordered: {type(record).__name__}")
+        log.append(number, encode(record))
+
+    for number in range(setting.partitions):
+        queue = (ALL, "q")[simulation.shape(0, 1)]
+        from_ms, upto_ms = sorted(simulation.shape(0, 12) * faults.until_ms // 10 for _ in range(2))
+        runs_out = simulation.shape(0, 1)
+        orders: dict[Record, int] = {
+            QueuesChanged(("*", "q"), "ops"): from_ms // 2,
+            Paused(queue, START_MS + upto_ms if runs_out else None, "ops"): from_ms,
+        }
+        if not runs_out:
+            orders[Resumed(queue, "ops")] = upto_ms + 1
+        for record, at_ms in orders.items():
+            simulation.schedule(at_ms, f"an order for {number}", partial(give, number, record))
 
 
 def _delete(topic: list[TopicPartition], count: int) -> None:

@@ -99,12 +99,17 @@ class TopicSource:
     def __init__(self, host: Host, partitions: Sequence[TopicPartition]) -> None:
         self._host, self._partitions = host, partitions
         self._positions: dict[int, int] = {}
+        self._deleted: dict[int, int] = {}
 
     def assign(self, heads: Mapping[int, int]) -> None:
         self._positions = dict(heads)
 
     def position(self, partition: int) -> int:
         return self._positions[partition]
+
+    def deleted(self) -> Mapping[int, int]:
+        found, self._deleted = self._deleted, {}
+        return found
 
     def read(self, count_max: int, timeout_ms: int) -> list[Sent]:
         simulation = self._host.simulation
@@ -115,6 +120,9 @@ class TopicSource:
             there = self._partitions[number]
             if course == "nothing" or len(found) >= count_max:
                 break
+            if position < there.start:
+                self._host.simulation.reach("a head was deleted")
+                self._deleted[number] = position = there.start
             room = 1 if course == "one" else count_max - len(found)
             records = there.between(position, there.end)[:room]
             found += records

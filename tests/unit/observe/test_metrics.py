@@ -6,7 +6,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import __version__
-from penstock.observe.events import BrokerStarted, Event, RecordIgnored, SnapshotWritten, subscribed, tell
+from penstock.observe.events import (
+    BrokerStarted,
+    Event,
+    HandlersReturned,
+    RecordIgnored,
+    SnapshotWritten,
+    subscribed,
+    tell,
+)
 from penstock.observe.metrics import COUNTED, MEASURED, Metrics
 
 
@@ -60,13 +68,31 @@ def test_labels_and_measures_are_fields_of_their_event(kind: type[Event]) -> Non
     fields = set(get_type_hints(kind))
 
     assert kind not in COUNTED or set(COUNTED[kind].labels) <= fields
-    assert kind not in MEASURED or {MEASURED[kind].field, *MEASURED[kind].labels} <= fields
+    for measured in MEASURED.get(kind, ()):
+        assert {measured.field, *measured.labels, *filter(None, [measured.times])} <= fields
 
 
 def test_counters_end_in_total_and_measures_in_their_unit() -> None:
     assert all(counted.name.endswith("_total") for counted in COUNTED.values())
-    with_unit = [measured for measured in MEASURED.values() if measured.field != "count"]
+    all_measured = [measured for together in MEASURED.values() for measured in together]
+    counts = ("count", "ready", "leased", "waiting", "version", "lag_messages")
+    with_unit = [measured for measured in all_measured if measured.field not in counts]
+    assert with_unit
     assert all(measured.name.endswith(("_seconds", "_bytes")) for measured in with_unit)
+
+
+def test_a_value_that_was_seen_often_is_told_once_and_counts_as_often() -> None:
+    metrics = Metrics()
+    metrics(HandlersReturned(queue="orders", count=256, seconds=0.002))
+    metrics(HandlersReturned(queue="orders", count=1, seconds=7_200.0))
+
+    name = "penstock_message_handler_seconds"
+    assert value(metrics, f"{name}_bucket", queue="orders", le="0.001") == 0
+    assert value(metrics, f"{name}_bucket", queue="orders", le="0.0025") == 256
+    assert value(metrics, f"{name}_bucket", queue="orders", le="3600.0") == 256
+    assert value(metrics, f"{name}_bucket", queue="orders", le="+Inf") == 257
+    assert value(metrics, f"{name}_count", queue="orders") == 257
+    assert value(metrics, f"{name}_sum", queue="orders") == pytest.approx(7_200.512)
 
 
 def test_two_listeners_in_one_process_do_not_share_their_counts() -> None:

@@ -203,14 +203,12 @@ def test_messages_of_a_lost_hand_are_not_begun() -> None:
     given = hand(values(b"", b"", b""))
     with Setting(handle) as setting:
         setting.crew.give(given)
-        while not begun:
-            time.sleep(0.005)
+        _until(lambda: bool(begun))
         given.is_lost = True
         gate.set()
         later = hand(values(b"", start=3))
         setting.crew.give(later)
-        while 3 not in begun:
-            time.sleep(0.005)
+        _until(lambda: 3 in begun)
 
     assert begun == [0, 3]
 
@@ -256,13 +254,9 @@ def test_who_takes_too_long_loses_the_message_and_its_place_goes_to_another() ->
 
     with Setting(handle, time_limit_ms=50) as setting:
         setting.crew.give(hand(values(b"hang", b"")))
-        deadline = time.monotonic() + 20
-        while len(setting.log.kinds()) < 2 and time.monotonic() < deadline:
-            setting.crew.look()
-            time.sleep(0.01)
+        _until(lambda: setting.crew.look() is None and len(setting.log.kinds()) == 2)
         gate.set()
-        while not lost:
-            time.sleep(0.005)
+        _until(lambda: bool(lost))
 
     assert setting.log.kinds() == {0: "released", 1: "acked"}
     assert lost == [True]
@@ -271,26 +265,23 @@ def test_who_takes_too_long_loses_the_message_and_its_place_goes_to_another() ->
 def test_an_async_handler_that_takes_too_long_is_cancelled() -> None:
     async def handle(message: Message) -> None:
         if message.value == b"hang":
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
     with Setting(handle, time_limit_ms=50) as setting:
         setting.crew.give(hand(values(b"hang", b"")))
-        deadline = time.monotonic() + 20
-        while len(setting.log.kinds()) < 2 and time.monotonic() < deadline:
-            setting.crew.look()
-            time.sleep(0.01)
+        _until(lambda: setting.crew.look() is None and len(setting.log.kinds()) == 2)
 
     assert setting.log.kinds() == {0: "released", 1: "acked"}
 
 
 def test_async_handlers_wait_for_each_other_on_one_loop() -> None:
     async def handle(message: Message) -> None:
-        nonlocal arrived
-        arrived += 1
-        while arrived < 20:
-            await asyncio.sleep(0.001)
+        arrived.append(message.offset)
+        if len(arrived) == 20:
+            all_there.set()
+        await all_there.wait()
 
-    arrived = 0
+    arrived, all_there = list[int](), asyncio.Event()
     with Setting(handle, concurrency=20) as setting:
         setting.crew.give(hand(values(*[b""] * 20)))
         setting.log.wait(20)
@@ -303,9 +294,12 @@ def test_async_handlers_wait_for_each_other_on_one_loop() -> None:
 
 def test_a_chain_is_worked_off_in_order_and_a_failure_gives_its_successors_back() -> None:
     seen: list[int] = []
+    firsts = threading.Barrier(2, timeout=20)
 
     def handle(message: Message) -> None:
-        time.sleep(0.005)
+        if message.offset < 2:
+            # Both keys are worked on at once; whoever does not wait for them has the time to show it.
+            firsts.wait()
         seen.append(message.offset)
         if message.offset == 2:
             raise ValueError
@@ -336,15 +330,16 @@ def test_one_that_is_buried_does_not_hold_its_successors() -> None:
 
 def test_a_batch_is_filled_from_several_hands_and_bounded() -> None:
     sizes: list[int] = []
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
 
     def handle(messages: Batch) -> None:
+        begun.set()
         gate.wait(20)
         sizes.append(len(messages))
 
     with Setting(handle, batch=4) as setting:
         setting.crew.give(hand(values(b"")))
-        time.sleep(0.05)
+        assert begun.wait(20)
         setting.crew.give(hand(values(b"", b"", b"", start=1)))
         setting.crew.give(hand(values(b"", b"", b"", start=4)))
         gate.set()
@@ -415,7 +410,8 @@ def test_with_an_order_the_batches_of_one_lease_follow_each_other_and_a_failure_
 
     def handle(messages: Batch) -> None:
         seen.append([message.offset for message in messages])
-        time.sleep(0.005)
+        # Whoever does not wait has the time to show it.
+        threading.Event().wait(0.005)
         if 2 in seen[-1]:
             raise ValueError
 

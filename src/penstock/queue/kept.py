@@ -1,0 +1,58 @@
+"""Messages that this worker gave back a moment ago, kept so that they need not be read again when they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.queue.ranges import Range, Ranges
+from penstock.queue.stretch import Stretch
+
+
+class Kept:
+    """So many and so large at most: the oldest go first, for whatever is not in here can be read again."""
+
+    def __init__(self, *, count_max: int, bytes_max: int) -> None:
+        self._count_max, self._bytes_max = count_max, bytes_max
+        self._count, self._size_bytes = 0, 0
+        self._stretches: dict[tuple[int, int], Stretch] = {}
+        """By partition and first offset."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def keep(self, partition: int, stretches: Iterable[Stretch]) -> None:
+        for stretch in stretches:
+            self._drop((partition, stretch.start))
+            self._stretches[partition, stretch.start] = stretch
+            self._count += len(stretch.records)
+            self._size_bytes += stretch.size_bytes
+        while self._count > self._count_max or self._size_bytes > self._bytes_max:
+            self._drop(next(iter(self._stretches)))
+
+    def take(self, partition: int, ranges: Ranges, is_good: Callable[[Stretch], bool]) -> tuple[list[Stretch], Ranges]:
+        """Those of these ranges that are at hand and good, and what is left to be read."""
+        if not self._stretches:
+            return [], ranges
+        found: list[Stretch] = []
+        missing: list[Range] = []
+        for start, end in ranges:
+            reached = start
+            while (stretch := self._stretches.get((partition, reached))) is not None and stretch.end <= end:
+                self._drop((partition, reached))
+                if not is_good(stretch):
+                    break
+                found.append(stretch)
+                reached = stretch.end
+            if reached < end:
+                missing.append((reached, end))
+        return found, tuple(missing)
+
+    def forget(self, partition: int) -> None:
+        for place in [place for place in self._stretches if place[0] == partition]:
+            self._drop(place)
+
+    def _drop(self, place: tuple[int, int]) -> None:
+        stretch = self._stretches.pop(place, None)
+        if stretch is not None:
+            self._count -= len(stretch.records)
+            self._size_bytes -= stretch.size_bytes

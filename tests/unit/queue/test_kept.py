@@ -1,0 +1,79 @@
+"""What a worker keeps of messages that it gave back, so that it need not read them again."""
+
+from __future__ import annotations
+
+from queue_records import Record, values
+
+from penstock.queue.kept import Kept
+from penstock.queue.stretch import Stretch
+
+
+def kept(count_max: int = 10, bytes_max: int = 1_000) -> Kept:
+    return Kept(count_max=count_max, bytes_max=bytes_max)
+
+
+def good(_: Stretch) -> bool:
+    return True
+
+
+def test_what_was_kept_is_given_once_and_the_rest_is_left_to_be_read() -> None:
+    store = kept()
+    first, second = values(b"a", start=3), values(b"b", b"c", start=4)
+    store.keep(0, [first, second])
+    assert store.take(0, ((2, 6),), good) == ([], ((2, 6),)), "nothing is known of the first offset"
+    assert store.take(0, ((3, 8), (20, 21)), good) == ([first, second], ((6, 8), (20, 21)))
+    assert len(store) == 0
+    assert store.take(0, ((3, 8),), good) == ([], ((3, 8),))
+
+
+def test_partitions_are_kept_apart_and_forgotten_apart() -> None:
+    store = kept()
+    store.keep(0, [values(b"a", start=3)])
+    store.keep(1, [values(b"b", start=3)])
+    store.forget(0)
+    assert store.take(0, ((3, 4),), good) == ([], ((3, 4),))
+    assert [len(part.records) for part in store.take(1, ((3, 4),), good)[0]] == [1]
+
+
+def test_a_part_of_a_stretch_is_read_again_rather_than_cut() -> None:
+    store = kept()
+    store.keep(0, [values(b"a", b"b", start=3)])
+    assert store.take(0, ((3, 4),), good) == ([], ((3, 4),))
+
+
+def test_what_is_not_good_any_more_is_read_again_and_not_kept() -> None:
+    store = kept()
+    store.keep(0, [values(b"a", start=3), values(b"b", start=4)])
+    found, missing = store.take(0, ((3, 5),), lambda stretch: stretch.start != 3)
+    assert (found, missing) == ([], ((3, 5),))
+    assert len(store) == 1
+
+
+def test_the_oldest_go_when_there_are_too_many_or_they_are_too_large() -> None:
+    store = kept(count_max=2)
+    store.keep(0, [values(b"a", start=1), values(b"b", start=2), values(b"c", start=3)])
+    assert store.take(0, ((1, 4),), good)[1] == ((1, 4),)
+    store = kept(bytes_max=5)
+    store.keep(0, [values(b"four", start=1), values(b"44", start=2)])
+    assert len(store) == 1
+    store.keep(0, [values(b"sixsix", start=3)])
+    assert len(store) == 0, "what is larger than the bound alone is not kept at all"
+
+
+def test_the_same_message_kept_twice_counts_once() -> None:
+    store = kept()
+    for _ in range(3):
+        store.keep(0, [values(b"abc", start=1)])
+    assert len(store) == 1
+
+
+def test_a_message_keeps_the_offsets_before_it_when_a_stretch_is_cut_out_of_another() -> None:
+    sparse = Stretch([Record(2), Record(5), Record(6)], 0)
+    assert [part.range for part in sparse.within([(0, 3), (3, 6), (6, 9)])] == [(0, 3), (3, 6), (6, 7)]
+    assert [part.range for part in sparse.within([(4, 6)])] == [(4, 6)]
+    assert list(sparse.within([(3, 5), (7, 9)])) == []
+    dense = values(b"a", b"b", b"c", start=10)
+    assert [part.range for part in dense.within([(0, 11), (11, 12), (12, 40)])] == [(10, 11), (11, 12), (12, 13)]
+    assert list(dense.within([(0, 10), (13, 14)])) == []
+    whole, rest = dense.cut(1)
+    assert (whole.size_bytes, rest and rest.size_bytes) == (1, 2)
