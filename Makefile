@@ -23,14 +23,17 @@ help: ## say what can be made
 setup: $(PACKAGES) $(JARS) ## everything that Penstock needs, in .venv; a moment when it is there already
 
 # `exec`: whoever ends make by a signal ends the program itself, not only the shell around it.
-demo: setup ## see it work: an embedded Kafka, a ledger, a queue, three kills, nothing lost (ONCE=1 ends by itself)
+demo: setup ## see it work: an embedded Kafka, a ledger, a queue, a lake, four kills, nothing lost (ONCE=1 ends by itself)
 	exec $(BIN)/penstock demo $(if $(ONCE),--once)
 
+# Each process has a broker of its own. A file stays with one of them, for what its tests share.
+PROCESSES ?= 2
+
 test: setup postgres ## all tests but the heavier forms (ARGS="-k name" goes to pytest)
-	exec $(BIN)/pytest -m "not long" $(ARGS)
+	exec $(BIN)/pytest -m "not long" -n $(PROCESSES) --dist loadfile $(ARGS)
 
 test-long: setup postgres ## all tests, with the heavier forms of the fault and load tests
-	exec $(BIN)/pytest $(ARGS)
+	exec $(BIN)/pytest -n $(PROCESSES) --dist loadfile $(ARGS)
 
 postgres: setup ## a PostgreSQL server for the tests, if the machine has none: unpacked into .venv, not installed
 	@tests/real/fetch_postgres.sh
@@ -45,8 +48,8 @@ format: setup ## put the code into its form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## measure ledger, claims and queue next to the bare client (ARGS=--quick: sooner, with more scatter)
-	@missed=0; for part in ledger claims queue; do \
+bench: setup ## measure ledger, claims, queue and lake next to what they build on (ARGS=--quick: sooner, with more scatter)
+	@missed=0; for part in ledger claims queue lake; do \
 		echo "$$part:"; $(BIN)/penstock bench $$part $(ARGS) || missed=$$?; done; exit $$missed
 
 clean: ## remove what was made here; the jars, cached per user, stay
@@ -81,8 +84,9 @@ else
 endif
 	@touch $@
 
-$(JARS): $(PACKAGES) src/penstock/broker/kafka.jars
+$(JARS): $(PACKAGES) src/penstock/broker/kafka.jars src/penstock/broker/lake.jars
 	$(BIN)/penstock broker fetch
+	@$(BIN)/penstock lake fetch || echo "without them the lake is left out; it fetches them itself when it starts" >&2
 	@touch $@
 
 # Pins every extra set again, each agreeing with all.txt; needs uv. Old pins are kept where they still fit:

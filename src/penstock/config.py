@@ -7,6 +7,7 @@ was found into the same flat form; `assembled` lays them over each other. `load`
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from penstock.config_file import ConfigFile, find_file
 from penstock.errors import ConfigError, UsageError
 from penstock.schema import (
+    ANYTHING,
     ENV_PREFIX,
     PROPERTY,
     WRONG_FORM,
@@ -25,6 +27,7 @@ from penstock.schema import (
     Section,
     Sections,
     SettingPath,
+    Tables,
     build,
     env_name,
     env_names,
@@ -41,6 +44,7 @@ OTHER_VARIABLES = frozenset(f"PENSTOCK_{name}" for name in ("CONFIG", "JARS", "J
 
 _BOOTSTRAP = ("kafka", "bootstrap_servers")
 _CLIENT = ("kafka", "client")
+_LAKE, _LAKE_FOLDER = ("lake",), ("lake", "folder")
 _CLIENT_BOOTSTRAP = ("bootstrap.servers", "metadata.broker.list")
 
 # librdkafka's own properties that end in ".file": without quotes TOML shows them like our { file = "..." }.
@@ -168,21 +172,30 @@ def given_by_environ(
 
 def given_by_file(file: ConfigFile) -> dict[SettingPath, Given]:
     label = f"{file.path}: {file.inside}"
-    return _aliased(
-        {
-            path: Given(value, form, Origin("file", f"{file.path}:{file.inside}{spelled(path)}"), file.path.parent)
-            for path, form, value in _walk(file.table, Settings, (), label)
-        }
-    )
+    given = {
+        path: Given(value, form, Origin("file", f"{file.path}:{file.inside}{spelled(path)}"), file.path.parent)
+        for path, form, value in _walk(file.table, Settings, (), label)
+    }
+    if any(path[: len(_LAKE)] == _LAKE for path in given):
+        origin = Origin("file", f"{file.path}:{file.inside}lake")
+        given.setdefault(_LAKE_FOLDER, Given(".", _form_at(_LAKE_FOLDER), origin, file.path.parent))
+    return _aliased(given)
 
 
 def _walk(table: object, settings: type, path: SettingPath, label: str) -> Iterator[tuple[SettingPath, Form, object]]:
     """Every value of a nested table with its path and form; anything that no setting is called so is an error."""
     known = shapes(settings, path)
+    tables = next((shape for shape in known.values() if isinstance(shape, Tables)), None)
     for name, value in _table(table, path, label).items():
         shape = known.get(name)
         match shape:
-            case None:
+            case None | Tables() if tables and isinstance(value, Mapping):
+                yield (*tables.path, name), _SECTION, None
+                for option, inside in value.items():
+                    # Only where a secret belongs: elsewhere a table with the one key `file` may mean something else.
+                    secret = _reference(inside) if is_secret(option) else None
+                    yield (*tables.path, name, option), ANYTHING, secret or inside
+            case None | Tables():
                 raise _unknown_key(name, path, known, label)
             case Section():
                 yield from _walk(value, shape.settings, shape.path, label)
@@ -279,13 +292,15 @@ def _aliased(given: dict[SettingPath, Given]) -> dict[SettingPath, Given]:
 
 
 def _form_at(path: SettingPath, settings: type = Settings, start: int = 0) -> Form:
-    match shapes(settings)[path[start]]:
+    match shapes(settings).get(path[start], Tables(path)):
         case Leaf(form=form):
             return form
         case Section(settings=inside):
             return _form_at(path, inside, start + 1)
         case Sections(settings=inside):
             return _form_at(path, inside, start + 2)
+        case Tables():
+            return ANYTHING
         case _:
             return PROPERTY
 
@@ -299,9 +314,20 @@ def _flag(path: SettingPath) -> str:
 def _as_shown(path: SettingPath, value: object) -> str:
     if isinstance(value, Secret) or (is_secret(spelled(path)) and value):
         return MASK
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ",".join(value)
+    if isinstance(value, Mapping | list):
+        return json.dumps(_masked_inside(value), default=str)
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _masked_inside(value: object) -> object:
+    match value:
+        case Mapping():
+            return {name: MASK if is_secret(name) else _masked_inside(inside) for name, inside in value.items()}
+        case list():
+            return [_masked_inside(one) for one in value]
+    return value
 
 
 def _blamed(message: str, origins: Mapping[str, Origin]) -> str:

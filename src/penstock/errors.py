@@ -11,7 +11,9 @@ PenstockError
 │   ├── Halted              a ledger partition is at a record that this version must not pass
 │   ├── GenesisMismatch     a ledger was founded for other values than ours
 │   ├── BrokerRunning       an embedded broker already runs on this data
-│   └── WrongChecksum       a downloaded or given file is not the one that was listed
+│   ├── WrongChecksum       a downloaded or given file is not the one that was listed
+│   ├── Gap                 landing what comes next would leave a hole in a table
+│   └── Restored            a table was set back to an older version while its offsets were not
 ├── OffsetGone              the log no longer has (or does not yet have) the offset that was to be read
 ├── AccessDenied            the broker does not let this client in, or not do this; no retry helps
 ├── CheckFailed             a check that was asked for is not met
@@ -21,6 +23,7 @@ PenstockError
 ├── Undecodable             a payload is not what its reader's type says; reading it again does not help
 ├── OutcomeUnknown          nobody can tell yet whether it happened; settle, read again, then go on
 ├── TransactionBroken       the producer is beyond repair; settle its id and go on under a fresh one
+├── StreamFailed            Spark ended a stream; the message says with what
 ├── BrokerFailed            the embedded broker did not come up, or went away; the message ends with its log
 ├── Unavailable             this machine lacks something (Java, jars, an extra); the message says what to install
 └── InvariantBroken         a bug in Penstock; please report it
@@ -124,6 +127,29 @@ class WrongChecksum(Refused):
         )
 
 
+class Gap(Refused):
+    """Messages that the table lacks were not to be had; nothing is landed behind them."""
+
+    def __init__(self, *, topic: str, partition: int, first: int, last: int, next_step: str = "") -> None:
+        self.topic, self.partition, self.first, self.last = topic, partition, first, last
+        super().__init__(
+            f"offsets {first} to {last} of {topic}/{partition} are neither in the table nor in what comes next",
+            next_step=next_step
+            or f"`penstock lake rewind` to {first} if Kafka still has them, or to {last + 1} to go on without them",
+        )
+
+
+class Restored(Refused):
+    """RESTORE takes rows back, but not the offsets that stand beside them."""
+
+    def __init__(self, *, table: str, version: int) -> None:
+        self.table, self.version = table, version
+        super().__init__(
+            f"{table} was restored to an older state in its version {version}: rows are gone whose offsets are stored",
+            next_step="`penstock lake rewind --to-version N` sets the offsets back to those of version N",
+        )
+
+
 class CheckFailed(PenstockError):
     exit_code = 5
 
@@ -170,6 +196,14 @@ class OutcomeUnknown(PenstockError):
 
 class TransactionBroken(PenstockError):
     pass
+
+
+class StreamFailed(PenstockError):
+    """`details` is Java's whole chain of causes."""
+
+    def __init__(self, what: str, *, details: str = "", next_step: str = "") -> None:
+        self.details = details
+        super().__init__(what, next_step=next_step)
 
 
 class BrokerFailed(PenstockError):

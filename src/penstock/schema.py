@@ -56,7 +56,14 @@ class Section(NamedTuple):
     settings: type
 
 
-Shape = Leaf | Properties | Sections | Section
+class Tables(NamedTuple):
+    """Tables that the user names beside a section's own settings, such as `[lake.orders]`: read by somebody else."""
+
+    path: SettingPath
+    """The path of the section: the tables have no word of their own in between."""
+
+
+Shape = Leaf | Properties | Sections | Section | Tables
 
 
 def shapes(settings: type, path: SettingPath = ()) -> dict[str, Shape]:
@@ -68,6 +75,8 @@ def shapes(settings: type, path: SettingPath = ()) -> dict[str, Shape]:
 def _shape(kind: Any, path: SettingPath) -> Shape:
     if get_origin(kind) in (Mapping, dict):
         inside = get_args(kind)[1]
+        if get_origin(inside) is Mapping:
+            return Tables(path[:-1])
         return Sections(path, inside) if is_dataclass(inside) else Properties(path)  # type: ignore[arg-type]
     return Section(path, kind) if is_dataclass(kind) else Leaf(path, form_of(kind))  # type: ignore[arg-type]
 
@@ -87,6 +96,10 @@ def build(settings: type, given: Mapping[SettingPath, object], path: SettingPath
                 values[name] = {key: build(shape.settings, given, (*shape.path, key)) for key in names}
             case Properties():
                 values[name] = {key: given[(*shape.path, key)] for key in _names_below(given, shape.path)}
+            case Tables():
+                ours = {field.name for field in fields(settings)} - {name}
+                names = [key for key in _names_below(given, shape.path) if key not in ours]
+                values[name] = {key: _values_in(given, (*shape.path, key)) for key in names}
             case Leaf() if shape.path in given:
                 values[name] = given[shape.path]
             case Leaf():
@@ -98,11 +111,21 @@ def _names_below(given: Mapping[SettingPath, object], path: SettingPath) -> list
     return list(dict.fromkeys(key[len(path)] for key in given if key[: len(path)] == path))
 
 
+def _values_in(given: Mapping[SettingPath, object], table: SettingPath) -> dict[str, object]:
+    return {path[-1]: value for path, value in given.items() if path[:-1] == table}
+
+
 def values_of(settings: object, path: SettingPath = ()) -> Iterator[tuple[SettingPath, object]]:
     """Every setting of a settings object with its value."""
     if is_dataclass(settings):
+        known = shapes(type(settings), path)
         for field in fields(settings):
-            yield from values_of(getattr(settings, field.name), (*path, field.name))
+            value = getattr(settings, field.name)
+            if isinstance(known[field.name], Tables):
+                for table, inside in value.items():
+                    yield from (((*path, table, key), one) for key, one in inside.items())
+            else:
+                yield from values_of(value, (*path, field.name))
     elif isinstance(settings, Mapping):
         for key, value in settings.items():
             yield from values_of(value, (*path, key))
@@ -133,6 +156,8 @@ def path_of_env(name: str, settings: type, known: frozenset[SettingPath], path: 
                 return found
             case Sections() if rest and (found := _path_in_sections(name, rest, shape, known)):
                 return found
+            case Tables() if rest and (found := _path_in_tables(name, shape, known)):
+                return found
             case _:
                 pass
     return None
@@ -146,6 +171,15 @@ def _path_in_sections(name: str, rest: str, shape: Sections, known: frozenset[Se
     return next((path for path in found if path is not None), None)
 
 
+def _path_in_tables(name: str, shape: Tables, known: frozenset[SettingPath]) -> SettingPath | None:
+    """Only in tables that a file names: any other variable is rather a mistake than a table of one value."""
+    depth = len(shape.path)
+    for table in sorted({path[:-1] for path in known if path[:depth] == shape.path and len(path) == depth + 2}):
+        if name.startswith(f"{env_name(table)}_"):
+            return (*table, name.removeprefix(f"{env_name(table)}_").lower())
+    return None
+
+
 def env_names(settings: type, path: SettingPath = ()) -> Iterator[str]:
     """The variables that exist whatever the user names, for finding the one that was meant."""
     for shape in shapes(settings, path).values():
@@ -156,6 +190,8 @@ def env_names(settings: type, path: SettingPath = ()) -> Iterator[str]:
                 yield from env_names(shape.settings, shape.path)
             case Properties() | Sections():
                 yield f"{env_name(shape.path)}_"
+            case Tables():
+                pass
 
 
 def form_of(kind: Any) -> Form:
@@ -252,3 +288,5 @@ _FORMS: dict[Any, Form] = {
 }
 
 PROPERTY = Form("text, a number, true or false", _property)
+
+ANYTHING = Form("what its reader says", lambda value: value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, UsageError
 from penstock.values import Duration, checked_name, duration
 
 MASK = "********"
@@ -215,6 +216,12 @@ class QueueSettings:
     in_hand_max_bytes: int = 64 * 1024 * 1024
     """The same in bytes of their values: above it nothing more is taken."""
 
+    in_hand_max_per_key: int = 100
+    """How many of them may have one key, where those with the same key wait for each other."""
+
+    in_hand_max_bytes_per_key: int = 8 * 1024 * 1024
+    """The same in bytes of their values."""
+
     gaps_max: int = 1_000_000
     """How many unfinished places in one partition a worker keeps an eye on before it stops reading on."""
 
@@ -239,9 +246,46 @@ class QueueSettings:
             raise ConfigError("queue time_limit is no time at all", next_step='give "10m", or leave it out')
         if not 1 <= self.partitions <= 10_000:
             raise ConfigError(f"queue partitions {self.partitions} is out of bounds", next_step="use 1 to 10000")
-        for name in ("attempts_max", "in_hand_max", "in_hand_max_bytes", "gaps_max", "snapshot_every"):
+        bounds = ("attempts_max", "in_hand_max", "in_hand_max_bytes", "gaps_max", "snapshot_every")
+        for name in (*bounds, "in_hand_max_per_key", "in_hand_max_bytes_per_key"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"queue {name} {getattr(self, name)} is out of bounds", next_step="use 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSettings:
+    """Landing Kafka in Delta tables: the Spark that does it, and the pipelines, each a section `[lake.NAME]`."""
+
+    master: str = "local[*]"
+    """Where Spark runs: this machine, or a cluster such as "spark://host:7077", "yarn" or "k8s://https://host"."""
+
+    driver_memory: str = "2g"
+    """Java heap of the Spark driver, which on one machine does all the work."""
+
+    packages: tuple[str, ...] = ()
+    """Further jars by their Maven coordinates, such as those for s3a:// tables, or those of another line of Spark."""
+
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Any further properties of the Spark session."""
+
+    folder: Path | None = None
+    """Relative tables, checkpoints and files count from here: the folder of the file that names them, unless given."""
+
+    pipelines: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """The options of each pipeline as they were given; `penstock.lake.options` reads them."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[1-9][0-9]*[kmgtKMGT]", self.driver_memory):
+            raise ConfigError(
+                f"lake.driver_memory {self.driver_memory!r} is no amount of memory", next_step='write "2g" or "512m"'
+            )
+        if not self.master:
+            raise ConfigError("lake.master is empty", next_step='give "local[*]" or the address of a cluster')
+        for name in self.pipelines:
+            try:
+                checked_name("lake pipeline", name)
+            except UsageError as problem:
+                raise ConfigError(problem.what, next_step=problem.next_step) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +309,7 @@ class Settings:
     claims: ClaimsSettings = field(default_factory=ClaimsSettings)
     send: SendSettings = field(default_factory=SendSettings)
     queue: QueueSettings = field(default_factory=QueueSettings)
+    lake: LakeSettings = field(default_factory=LakeSettings)
     log: LogSettings = field(default_factory=LogSettings)
     topic_prefix: str = ""
     """Put before the name of every topic that Penstock makes."""

@@ -13,7 +13,7 @@ from typing import Self
 from penstock.kafka.topics import Admin, TopicSpec
 from penstock.kafka.writer import Writer
 from penstock.settings import ClaimsSettings, KafkaSettings, Settings
-from penstock.values import DurationLike, duration
+from penstock.values import DurationLike, TopicPartition, duration
 
 TICKS_PER_S = 50
 
@@ -67,6 +67,10 @@ class Ground:
             left = writer.flush(120_000)
         if left or writer.failures:
             raise ValueError(f"{left + writer.failures} of {count} messages could not be written")
+
+    def last_offsets(self, topic: str, *, partitions: int) -> dict[TopicPartition, int]:
+        bounds = self._admin.bounds([TopicPartition(topic, number) for number in range(partitions)])
+        return {at: has.end - 1 for at, has in bounds.items()}
 
     @contextmanager
     def fed(self, topic: str, *, partitions: int, per_s: int, value: bytes) -> Iterator[None]:

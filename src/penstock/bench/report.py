@@ -27,11 +27,25 @@ class Bound:
         return f"{self.side} {self.value:,g}"
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What a figure has to lie between."""
+
+    least: float
+    most: float
+
+    def is_met(self, figure: float) -> bool:
+        return self.least <= figure <= self.most
+
+    def __str__(self) -> str:
+        return f"{self.least:,g} to {self.most:,g}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchReport:
     bench: str
     figures: Mapping[str, float]
-    bounds: Mapping[str, Bound]
+    bounds: Mapping[str, Bound | Within]
     runs: int
 
     def missed(self) -> list[str]:

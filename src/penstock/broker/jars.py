@@ -1,8 +1,8 @@
 """Jars: explicit lists with checksums, fetched once into the user's cache, or taken from a folder that is there.
 
-A list is a data file beside this one (`kafka.jars`): every jar by its coordinates, SHA-256 and size, nothing resolved
-transitively. A jar enters the cache by one rename, after its checksum was found right, so whatever stands in the cache
-under its final name and size was whole; later starts look no further and need no network.
+A list is a data file beside this one (`kafka.jars`, `lake.jars`): every jar by its coordinates, SHA-256 and size,
+nothing resolved transitively. A jar enters the cache by one rename, after its checksum was found right, so whatever
+stands in the cache under its final name and size was whole; later starts look no further and need no network.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ def _fetched_by_jgo(jar: Jar, folder: Path, tally: _Tally, repository: str | Non
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as failure:
         raise Unavailable(
-            "the jars of Apache Kafka are not here, and jgo, which fetches them, is not installed",
-            next_step="pip install 'penstock[embedded]', or set PENSTOCK_JARS or KAFKA_HOME",
+            f"{jar.name} is not here, and jgo, which fetches jars, is not installed",
+            next_step="pip install 'penstock[embedded]' or 'penstock[lake]', or set PENSTOCK_JARS or KAFKA_HOME",
         ) from failure
     repository = repository or os.environ.get("PENSTOCK_MAVEN")
     context = MavenContext(
@@ -211,7 +211,7 @@ def _not_fetched(jar: Jar, failure: Exception) -> Unavailable:
     return Unavailable(
         f"could not fetch {jar.group}:{jar.artifact}:{jar.version} in {TRIES} tries: {failure}",
         next_step="check the network, or set PENSTOCK_MAVEN (a mirror), PENSTOCK_JARS (a folder with the jars) "
-        "or KAFKA_HOME (a Kafka 4)",
+        "or, for the broker, KAFKA_HOME (a Kafka 4)",
     )
 
 

@@ -61,6 +61,18 @@ def queue(settings: Settings, *, quick: bool, as_json: bool, quiet: bool) -> Non
     _run(settings, measure, quick=quick, as_json=as_json, quiet=quiet)
 
 
+@command.command()
+@click.option("--quick", is_flag=True, help="Within four minutes, with fewer messages; the figures scatter more.")
+@json_option
+@quiet_option
+@kafka_options
+def lake(settings: Settings, *, quick: bool, as_json: bool, quiet: bool) -> None:
+    """Landing next to Spark's own sinks; latency, memory, file sizes, and the return after a kill."""
+    from penstock.bench.lake import measure
+
+    _run(settings, measure, quick=quick, as_json=as_json, quiet=quiet)
+
+
 def _run(settings: Settings, measure: Measure, *, quick: bool, as_json: bool, quiet: bool) -> None:
     with broker_for(settings, quiet=quiet) as kafka:
         report = measure(kafka, quick=quick, told=lambda what: say(what, quiet=quiet))

@@ -199,25 +199,25 @@ def _stay(kafka: Embedded, *, quiet: bool) -> None:
 
 
 @contextmanager
-def progress_shown(*, quiet: bool) -> Iterator[Progress | None]:
+def progress_shown(*, quiet: bool, of: str = "Apache Kafka") -> Iterator[Progress | None]:
     """A bar on a terminal, a line now and then elsewhere; nothing if nothing has to be fetched."""
     if quiet:
         yield None
     elif sys.stderr.isatty():
-        with _bar() as progress:
+        with _bar(of) as progress:
             yield progress
     else:
-        yield _lines()
+        yield _lines(of)
 
 
 @contextmanager
-def _bar() -> Iterator[Progress]:
+def _bar(of: str) -> Iterator[Progress]:
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Bar(*columns, console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task("fetching Apache Kafka", visible=False)
+        task = bar.add_task(f"fetching {of}", visible=False)
 
         def show(fetching: Fetching) -> None:
             bar.update(task, visible=True, completed=fetching.bytes_done, total=fetching.bytes_total)
@@ -225,7 +225,7 @@ def _bar() -> Iterator[Progress]:
         yield show
 
 
-def _lines() -> Progress:
+def _lines(of: str) -> Progress:
     tenths_said = -1
 
     def show(fetching: Fetching) -> None:
@@ -234,6 +234,6 @@ def _lines() -> Progress:
         if tenths > tenths_said:
             tenths_said = tenths
             megabytes = f"{fetching.bytes_done / 1e6:.0f} of {fetching.bytes_total / 1e6:.0f} MB"
-            say(f"fetching Apache Kafka: {megabytes}, {fetching.jars_done} of {fetching.jars_total} jars")
+            say(f"fetching {of}: {megabytes}, {fetching.jars_done} of {fetching.jars_total} jars")
 
     return show

@@ -12,6 +12,7 @@ import click
 
 from penstock.cli.broker import progress_shown
 from penstock.cli.demo_claims import claims
+from penstock.cli.demo_lake import lake
 from penstock.cli.demo_queue import queue
 from penstock.cli.output import json_option, print_json, quiet_option
 from penstock.errors import CheckFailed, TransientError
@@ -55,8 +56,8 @@ def command(*, once: bool, as_json: bool, quiet: bool) -> None:
     """Tell the whole story on an embedded broker.
 
     Starts an Apache Kafka of its own on a free port, appends facts to a ledger, kills the broker in the middle, and
-    shows that nothing was lost or doubled; then four workers handle a queue, and two members share a topic, and one of
-    each is killed. Leaves nothing behind.
+    shows that nothing was lost or doubled; then four workers handle a queue, two members share a topic, Spark lands the
+    queue's orders in a Delta table, and one of each is killed. Leaves nothing behind.
     """
     from penstock.broker import Embedded
     from penstock.settings import KafkaSettings
@@ -70,6 +71,7 @@ def command(*, once: bool, as_json: bool, quiet: bool) -> None:
         _ledger(story, kafka, settings)
         queue(story, settings)
         claims(story, settings)
+        lake(story, settings)
         if as_json:
             print_json({"figures": story.figures, "broken": story.broken})
         _end(story, kafka, stay=not (once or as_json))

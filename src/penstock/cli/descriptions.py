@@ -7,7 +7,8 @@ import functools
 import inspect
 import textwrap
 
-from penstock.schema import Properties, Section, Sections, SettingPath, shapes
+from penstock.lake.options import LakeOptions
+from penstock.schema import Properties, Section, Sections, SettingPath, Tables, shapes
 
 
 def description_of(settings: type, path: SettingPath) -> str:
@@ -20,6 +21,8 @@ def description_of(settings: type, path: SettingPath) -> str:
             return description_of(inside, rest[1:])
         case Properties():
             return ""
+        case None | Tables():
+            return _below_fields(LakeOptions).get(path[-1], "")
         case _:
             return _below_fields(settings).get(name, "")
 

@@ -17,10 +17,11 @@ _COLOURS = {Status.GREEN: "green", Status.YELLOW: "yellow", Status.RED: "bold re
 
 @click.command()
 @click.option("--fix", is_flag=True, help="Mend what can be mended without loss, then check again.")
+@click.option("--lake", is_flag=True, help="Check what the lake needs, too: Java, Spark, jars, master, tables.")
 @setting_option("topic_prefix", "--prefix", metavar="PREFIX", help="Stands before the name of every topic.")
 @json_option
 @kafka_options
-def command(settings: Settings, *, fix: bool, as_json: bool) -> None:
+def command(settings: Settings, *, fix: bool, lake: bool, as_json: bool) -> None:
     """Check this machine, the broker and the topics.
 
     Every finding that is not green says what mends it. Exit 5 if something is red, 4 if the broker does not answer.
@@ -31,7 +32,7 @@ def command(settings: Settings, *, fix: bool, as_json: bool) -> None:
     if fix:
         done = mend(settings, seen)
         seen = look(settings)
-    findings = judged(seen)
+    findings = (*judged(seen), *(_of_lake(settings) if lake else ()))
     if as_json:
         print_json({"status": _worst(findings), "fixed": list(done), "findings": [_document(f) for f in findings]})
     else:
@@ -41,6 +42,12 @@ def command(settings: Settings, *, fix: bool, as_json: bool) -> None:
     problem = verdict_of(findings)
     if problem is not None:
         raise problem
+
+
+def _of_lake(settings: Settings) -> tuple[Finding, ...]:
+    from penstock.doctor.lake import lake_findings, look_at_lake
+
+    return tuple(lake_findings(look_at_lake(settings)))
 
 
 def _worst(findings: tuple[Finding, ...]) -> str:

@@ -22,6 +22,7 @@ _SUBCOMMANDS = {
     "config": ("penstock.cli.config", "Show every setting and where it came from."),
     "demo": ("penstock.cli.demo", "Tell the whole story on an embedded broker."),
     "doctor": ("penstock.cli.doctor", "Check this machine, the broker and the topics."),
+    "lake": ("penstock.cli.lake", "Land topics in Delta tables, and look after them."),
     "lock": ("penstock.cli.lock", "Run a command while holding a named lock."),
     "queue": ("penstock.cli.queue", "Why was this redelivered? Dump and replay a queue's ledger."),
     "peek": ("penstock.cli.peek", "Look at a queue's messages by their state, without taking them."),
