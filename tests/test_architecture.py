@@ -52,6 +52,10 @@ def test_every_contract_is_kept() -> None:
         ("values.py", "import random", "pure modules know no client"),
         ("cli/main.py", "import confluent_kafka", "only penstock.kafka touches the client"),
         ("doctor/look.py", "import confluent_kafka", "only penstock.kafka touches the client"),
+        ("lake/offsets.py", "import pyspark", "pure modules know no client"),
+        ("lake/pipeline.py", "import confluent_kafka", "only penstock.kafka touches the client"),
+        ("lake/landing.py", "import delta", "only the sink of the lake knows Delta's classes"),
+        ("broker/jars.py", "import penstock.lake.jars", "imports point one way"),
     ],
 )
 def test_an_import_in_the_wrong_direction_is_caught(copy: Path, module: str, line: str, broken: str) -> None:

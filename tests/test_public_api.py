@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 
-MODULES = ["broker", "claims", "errors", "kafka", "ledger", "queue"]
+MODULES = ["broker", "claims", "errors", "kafka", "lake", "ledger", "queue"]
 EXPORTED = sorted(
     [
         *("App", "__version__", "lock", "once"),
@@ -38,7 +38,7 @@ def test_every_exported_module_is_there_when_it_is_named(name: str) -> None:
     assert isinstance(getattr(penstock, name), ModuleType)
 
 
-@pytest.mark.parametrize("package", ["broker", "kafka", "ledger", "observe"])
+@pytest.mark.parametrize("package", ["broker", "kafka", "lake", "ledger", "observe"])
 def test_what_a_package_exports_is_there(package: str) -> None:
     module = importlib.import_module(f"penstock.{package}")
 

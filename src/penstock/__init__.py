@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock import broker, claims, errors, kafka, ledger, queue
+    from penstock import broker, claims, errors, kafka, lake, ledger, queue
     from penstock.app import App, lock, once
     from penstock.queue.message import Batch, Bury, Message, Retry
     from penstock.queue.outgoing import Outgoing
@@ -29,6 +29,7 @@ __all__ = [
     "claims",
     "errors",
     "kafka",
+    "lake",
     "ledger",
     "lock",
     "once",

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from penstock.bench.report import BenchReport, Bound, alternating, median_ratio
+from penstock.bench.report import BenchReport, Bound, Within, alternating, median_ratio
 from penstock.broker import Embedded
 
 FIGURES = {
@@ -84,9 +84,12 @@ def test_the_document_has_what_every_bench_prints(penstock_broker: Embedded, ben
         (Bound("at least", 0.5), 0.49, False),
         (Bound("at most", 10), 10, True),
         (Bound("at most", 10), 10.1, False),
+        (Within(0.8, 2.5), 0.8, True),
+        (Within(0.8, 2.5), 0.79, False),
+        (Within(0.8, 2.5), 2.6, False),
     ],
 )
-def test_a_bound_tells_whether_a_figure_meets_it(bound: Bound, figure: float, is_met: bool) -> None:
+def test_a_bound_tells_whether_a_figure_meets_it(bound: Bound | Within, figure: float, is_met: bool) -> None:
     assert bound.is_met(figure) is is_met
     report = BenchReport(bench="b", figures={"f": figure}, bounds={"f": bound}, runs=5)
     assert report.missed() == ([] if is_met else ["f"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,9 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+
+from penstock.cli import demo_lake
+from penstock.cli.demo import Story
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
@@ -24,9 +29,11 @@ def until(is_so: Callable[[], bool], *, within_s: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_demo_counts_what_happened(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*PENSTOCK, "demo", "--once", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+        [*PENSTOCK, "demo", "--once", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=560, check=False
     )
 
     assert done.returncode == 0, done.stderr
@@ -45,10 +52,22 @@ def test_the_demo_counts_what_happened(tmp_path: Path) -> None:
     }
     assert queue["redelivered"] == queue["in_hand"] > 0
     assert queue["redelivered_s"] > 0
+    lake = story["figures"]["lake"]
+    assert {name: lake[name] for name in ("sent", "rows", "distinct", "lost", "twice", "offsets")} == {
+        "sent": 10_000,
+        "rows": 10_000,
+        "distinct": 10_000,
+        "lost": 0,
+        "twice": 0,
+        "offsets": {"table": 10_000, "committed": 10_000},
+    }
+    assert 0 < lake["before_the_kill"] < 10_000
+    assert lake["uncommitted_files"] > 0
 
 
 def test_a_wrong_count_is_told_and_exits_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The check can fail: a ledger that forgets is found out."""
+    from penstock.cli import demo
     from penstock.cli.main import main
     from penstock.ledger import counter
     from penstock.ledger.machine import Verdict
@@ -62,6 +81,7 @@ def test_a_wrong_count_is_told_and_exits_5(monkeypatch: pytest.MonkeyPatch, caps
         return verdict
 
     monkeypatch.setattr(counter.Counter, "_on_added", forgetful)
+    monkeypatch.setattr(demo, "lake", lambda *_: None)  # it takes its time, and has nothing to do with this
     with pytest.raises(SystemExit) as ended:
         main(["demo", "--once"])
 
@@ -72,7 +92,6 @@ def test_a_wrong_count_is_told_and_exits_5(monkeypatch: pytest.MonkeyPatch, caps
 def test_a_lost_order_is_told() -> None:
     """The queue's check can fail: an order that no handler finished, and that is not dead, is found out."""
     from penstock.cli import demo_queue
-    from penstock.cli.demo import Story
 
     worker = demo_queue._Worker(process=None)  # type: ignore[arg-type]
     worker.done = [order for order in range(1, 11) if order != 7]
@@ -85,22 +104,65 @@ def test_a_lost_order_is_told() -> None:
     assert story.figures["queue"]["lost"] == 1  # type: ignore[index]
 
 
+def lake_outcome(**changed: Any) -> demo_lake._Outcome:
+    """Ten orders that landed as they should, but for what is said."""
+    before = demo_lake._Log(rows=4, offsets={0: 4}, uncommitted=1)
+    after = demo_lake._Log(rows=10, offsets={0: 10}, uncommitted=1)
+    counted = {"rows": 10, "distinct": 10, "orders": 10}
+    told = {"before": before, "after": after, "counted": counted, "kafka": {0: 10}, "shown": {0: 10}}
+    return demo_lake._Outcome(**{"pid": 1, "recovered_s": 1.0, **told, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "broken"),
+    [
+        ({}, []),
+        ({"counted": {"rows": 9, "distinct": 9, "orders": 9}}, ["lake: 1 orders are not in the table"]),
+        ({"counted": {"rows": 11, "distinct": 10, "orders": 10}}, ["lake: 1 orders are in the table twice"]),
+        ({"kafka": {0: 9, 1: 1}}, ["lake: the offsets in the table are not those of the topic"]),
+        ({"shown": {0: 9}}, ["lake: the offsets in Kafka are not those of the table"]),
+        ({"before": demo_lake._Log(rows=0, offsets={}, uncommitted=0)}, ["lake: the kill came too late, or too early"]),
+    ],
+)
+def test_what_is_wrong_in_the_lake_is_told(changed: dict[str, Any], broken: list[str]) -> None:
+    story = Story(quiet=True)
+    demo_lake._tell(story, lake_outcome(**changed), 1.0)
+
+    assert [problem for problem in broken if problem not in story.broken] == []
+    assert bool(story.broken) is bool(broken)
+
+
 @contextmanager
-def started_demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A demo that has told its story and stays; gone at the end, whatever happens."""
+def started_demo(folder: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A demo that has told its story and stays, with what it told; gone at the end, whatever happens."""
     with subprocess.Popen(
-        [*PENSTOCK, "demo"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*PENSTOCK, "demo"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
     ) as demo:
         try:
             assert demo.stdout is not None
-            assert any("Ctrl-C stops all" in line for line in demo.stdout)
-            yield demo
+            told: list[str] = []
+            for line in demo.stdout:
+                told.append(line)
+                if "Ctrl-C stops all" in line:
+                    break
+            yield demo, told
         finally:
             demo.kill()
 
 
-def test_ctrl_c_stops_all(tmp_path: Path) -> None:
-    with started_demo(tmp_path) as demo:
+def test_without_spark_the_lake_is_left_out_and_ctrl_c_stops_all(tmp_path: Path) -> None:
+    """A chapter that cannot be told says so, and the story goes on."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text("raise ImportError('not here')")
+    with started_demo(tmp_path, PYTHONPATH=str(tmp_path)) as (demo, told):
+        assert "lake      left out: Spark is not installed\n" in told
+        assert "          to see it: pip install 'penstock[lake]'\n" in told
+        assert "Ctrl-C stops all" in told[-1]
         children = psutil.Process(demo.pid).children(recursive=True)
         assert any("java" in child.name() for child in children)
 

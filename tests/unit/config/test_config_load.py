@@ -55,6 +55,7 @@ def test_every_shown_setting_can_be_set_by_its_own_name_in_the_environment(tmp_p
             "broker.heap_mb": "999",
             "broker.data": "/d",
             "queue.time_limit": "5m",
+            "lake.driver_memory": "4g",
         }.get(one.name)
         if value is None:
             value = "3" if one.value.isdecimal() else "5m" if one.value.endswith(("s", "m")) else "x"
@@ -264,3 +265,68 @@ def test_every_variable_that_penstock_looks_at_itself_is_known_as_no_setting() -
 
     assert {"PENSTOCK_JAVA", "PENSTOCK_CONFIG"} <= asked
     assert asked <= OTHER_VARIABLES
+
+
+LAKE = """
+[lake]
+master = "local[2]"
+spark.sql.shuffle.partitions = 4
+
+[lake.orders]
+topic = "orders"
+table = "lake/orders"
+allowed_latency = "10s"
+transforms = { file = "kafka.topic" }
+registry_password = { env = "REGISTRY" }
+consumer = { "sasl.jaas.config" = "shown to nobody" }
+
+[[lake.orders.route]]
+table = "lake/other"
+condition = "kind = 'other'"
+"""
+
+
+def test_a_pipeline_is_a_table_beside_the_settings_of_the_lake(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text(LAKE)
+    environ = {"REGISTRY": "secret", "PENSTOCK_LAKE_ORDERS_ALLOWED_LATENCY": "2s", "PENSTOCK_LAKE_MASTER": "yarn"}
+
+    config = load(environ=environ, folder=tmp_path)
+
+    lake = config.settings.lake
+    assert (lake.master, lake.spark, lake.folder) == ("yarn", {"sql.shuffle.partitions": "4"}, tmp_path)
+    assert lake.pipelines["orders"] == {
+        "topic": "orders",
+        "table": "lake/orders",
+        "allowed_latency": "2s",
+        "transforms": {"file": "kafka.topic"},
+        "registry_password": "secret",
+        "consumer": {"sasl.jaas.config": "shown to nobody"},
+        "route": [{"table": "lake/other", "condition": "kind = 'other'"}],
+    }
+    shown = {one.name: one.value for one in config.shown()}
+    assert shown["lake.orders.allowed_latency"] == "2s"
+    assert shown["lake.orders.registry_password"] == MASK
+    assert "shown to nobody" not in shown["lake.orders.consumer"]
+    assert "secret" not in repr(lake)
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        ("[lake]\nmastr = 'x'", "lake.mastr is no setting"),
+        ("[lake]\ndriver_memory = '2 GB'", "no amount of memory"),
+        ("[lake.'a b']\ntopic = 'x'", "lake pipeline name 'a b' is not allowed"),
+    ],
+)
+def test_a_mistake_in_the_lake_is_named(tmp_path: Path, toml: str, says: str) -> None:
+    (tmp_path / "penstock.toml").write_text(toml)
+
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(environ={}, folder=tmp_path)
+
+
+def test_a_variable_for_a_pipeline_that_no_file_names_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "penstock.toml").write_text(LAKE)
+
+    with pytest.raises(ConfigError, match="PENSTOCK_LAKE_ORDRS_TOPIC is no setting"):
+        load(environ={"REGISTRY": "x", "PENSTOCK_LAKE_ORDRS_TOPIC": "x"}, folder=tmp_path)
