@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
@@ -277,12 +278,10 @@ class Pipeline:
             self._ended.set()
 
     def _end_stream(self) -> None:
-        """Nobody watches it any more, so it must not go on by itself."""
-        try:
+        """Nobody watches it any more, so it must not go on by itself; Java may be gone, and the stream with it."""
+        with suppress(Exception):
             if self._stream.is_active:
                 self._stream.stop(self._grace_s)
-        except Exception as failure:  # noqa: BLE001 - Java may be gone, and the stream with it
-            tell(LakeStreamRestarted(pipeline=self.options.name, reason=f"it could not be ended: {failure!r}"))
 
     def _watch_stream(self) -> PenstockError | None:
         """Until the stream ends, or is to end; returns what it failed with."""

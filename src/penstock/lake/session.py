@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.jars import Progress
@@ -97,6 +99,8 @@ def spark_properties(settings: LakeSettings, *, progress: Progress | None = None
     if settings.master.startswith("local"):
         properties |= _ON_ONE_MACHINE
     properties["spark.driver.memory"] = settings.driver_memory
+    # Our tables have places of their own; by default Spark leaves a folder wherever it is started.
+    properties["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "penstock-warehouse")
     quiet = f"-Dlog4j2.configurationFile={files('penstock.lake').joinpath('log4j2.properties')}"
     properties["spark.driver.extraJavaOptions"] = f"{quiet} {AVRO_LIMITS}"
     if settings.packages:
