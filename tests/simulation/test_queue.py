@@ -188,7 +188,7 @@ WHERE = {
 def test_the_planted_bug_is_found(bug: str) -> None:
     scenario = getattr(scenarios, WHERE.get(bug, "handing_over"))
 
-    report = draw(scenario(bug), range(100))
+    report = draw(scenario(bug), range(400))
 
     assert report.failure is not None, f"{bug} was not found"
 
