@@ -108,7 +108,12 @@ class Table:
             builder = builder.clusterBy(clustered)
         for name, value in properties.items():
             builder = builder.property(name, value)
-        builder.execute()
+        try:
+            builder.execute()
+        except Exception as failure:
+            # Of two that make it at the same moment one is told so: then it is there.
+            if not _named(failure, _AGAIN):
+                raise
 
     def begin(self) -> Transaction:
         """A transaction on the table as it is now.

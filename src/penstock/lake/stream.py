@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ class _ToldElsewhere(logging.Filter):
 
 logging.getLogger("py4j.clientserver").addFilter(_ToldElsewhere())
 
+_LOG_S = 10.0
+_LOOK_S = 0.02
+
 OnBatch = Callable[["DataFrame", Batch, Offsets, Callable[[], "DataFrame | None"]], None]
 
 
@@ -54,6 +58,8 @@ class Stream:
         self._is_stopping = False
         self._idle = threading.Condition()
         self._is_busy = False
+        self._landed: Offsets = {}
+        """The ends of the last batch that is in the tables."""
         self.raised: BaseException | None = None
         """What landing a batch raised: by way of Java its type would be lost."""
 
@@ -121,8 +127,16 @@ class Stream:
         with self._idle:
             self._is_stopping = True
             self._idle.wait_for(lambda: not self._is_busy, timeout=grace_s)
+        deadline = time.monotonic() + min(grace_s, _LOG_S)
+        while self.is_active and not self._is_logged() and time.monotonic() < deadline:
+            # A batch that is in the table and not in Spark's log would be read again, for nothing.
+            time.sleep(_LOOK_S)
         if self._query is not None:
             self._query.stop()
+
+    def _is_logged(self) -> bool:
+        logged = self.logged()
+        return all(logged.get(each, 0) >= end for each, end in self._landed.items())
 
     def _java(self) -> Any:
         assert self._query is not None
@@ -139,6 +153,7 @@ class Stream:
             before, ends = _offsets(run.committedOffsets()), _offsets(run.availableOffsets())
             batch = batch_of(batch_id, before=before, ends=ends, initial=initial)
             self._on_batch(frame, batch, initial, lambda: self._late(run, batch))
+            self._landed = ends
         except BaseException as failure:
             self.raised = failure
             raise
