@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from penstock.bench.lake import BOUNDS, Sizes, measured
 from penstock.broker import Embedded
 from penstock.kafka.topics import Admin
@@ -24,6 +26,7 @@ TINY = Sizes(
 )
 
 
+@pytest.mark.long
 def test_a_tiny_bench_has_every_figure_and_leaves_no_topic(spark: SparkSession, penstock_broker: Embedded) -> None:
     kafka = KafkaSettings(bootstrap_servers=penstock_broker.bootstrap)
 
