@@ -189,14 +189,14 @@ def test_drivers_killed_again_and_again_at_one_point_get_through(drivers: Driver
 # Two drivers
 
 
-def first_to_end(drivers: list[Driver], send_more: Callable[[], None]) -> str:
-    """Feed both until one has ended: its failure."""
+def first_to_end(drivers: list[Driver], send_more: Callable[[], None]) -> tuple[str, str]:
+    """Feed both until one has ended: its failure, and what it says."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         send_more()
         for state in [driver.state() for driver in drivers]:
             if not state["is_running"]:
-                return str(state.get("failure"))
+                return str(state.get("failure")), str(state.get("what"))
         time.sleep(0.2)
     raise AssertionError("both go on after 60 s")
 
@@ -212,10 +212,10 @@ def test_of_two_drivers_with_one_app_id_one_ends_with_a_named_error_within_a_min
         assert driver.start(ground.options(dead_letters=str(ground.dead), checkpoint=str(checkpoint)))["is_running"]
         caught_up(ground)
 
-    failure = first_to_end(both, lambda: send(ground, 2))
+    failure, what = first_to_end(both, lambda: send(ground, 2))
 
     # On one checkpoint Spark's own log may be what notices first.
-    assert failure in (("Fenced", "Refused") if is_same_checkpoint else ("Fenced",))
+    assert failure in (("Fenced", "Refused") if is_same_checkpoint else ("Fenced",)), what
     send(ground, 5)
     caught_up(ground)
     for driver in both:

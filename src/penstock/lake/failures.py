@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,9 @@ from penstock.errors import AccessDenied, BrokerUnavailable, Gap, PenstockError,
 
 _PASSING = ("TimeoutException", "DisconnectException", "NetworkException", "RetriableException")
 _DENIED = ("AuthorizationException", "AuthenticationException")
+
+# A batch's entry in the logs of a checkpoint, or Spark's temporary file for it.
+_ENTRY = re.compile(r"/(offsets|commits)/[.]?\d+\b")
 
 Cause = tuple[str, str]
 
@@ -30,9 +34,7 @@ def told_failure(chain: list[Cause], raised: BaseException | None, *, gap: Calla
         return AccessDenied(f"Kafka refuses the lake: {text}", next_step="check the credentials in [kafka.client]")
     if any(name.endswith(_PASSING) for name, _ in chain):
         return BrokerUnavailable(f"Kafka did not answer Spark: {text}", next_step="check it with `penstock doctor`")
-    if any(
-        "CONCURRENT_STREAM_LOG_UPDATE" in message or "oncurrent update to the log" in message for _, message in chain
-    ):
+    if any(_speaks_of_another(name, message) for name, message in chain):
         return Refused(
             f"another stream writes to the same checkpoint: {text}",
             next_step="let one of the two run; every app_id needs a checkpoint of its own",
@@ -45,6 +47,16 @@ def told_failure(chain: list[Cause], raised: BaseException | None, *, gap: Calla
         f"Spark ended the stream: {text}",
         details="\n".join(f"{name}: {message}" for name, message in chain),
         next_step="`penstock doctor --lake` checks what it needs; the table is as its last commit left it",
+    )
+
+
+def _speaks_of_another(name: str, message: str) -> bool:
+    """Whether somebody else wrote the batch's own entry of the checkpoint: Spark looks first, then the file system."""
+    is_there = name == "FileAlreadyExistsException" or "already exists" in message
+    return (
+        "CONCURRENT_STREAM_LOG_UPDATE" in message
+        or "oncurrent update to the log" in message
+        or (is_there and _ENTRY.search(message) is not None)
     )
 
 

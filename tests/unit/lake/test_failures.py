@@ -20,6 +20,12 @@ GAP = Gap(topic="orders", partition=0, first=3, last=4)
         ([("StreamingQueryException", ""), ("TopicAuthorizationException", "Not authorized")], AccessDenied),
         ([("SaslAuthenticationException", "invalid credentials")], AccessDenied),
         ([("SparkException", "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.")], Refused),
+        (
+            [("FileAlreadyExistsException", "Rename destination file:/lake/a/offsets/1 already exists.")],
+            Refused,
+        ),
+        ([("FileAlreadyExistsException", "file:/lake/_checkpoints/app/commits/.17.tmp already exists")], Refused),
+        ([("FileAlreadyExistsException", "file:/lake/part-1.parquet already exists")], StreamFailed),
         ([("KafkaIllegalStateException", "some data may have been missed")], Gap),
         ([("KafkaIllegalStateException", "[KAFKA_DATA_LOSS.START_OFFSET_RESET] …")], Gap),
         ([("NullPointerException", "")], StreamFailed),
