@@ -23,6 +23,9 @@ from penstock.queue.pile import Manner, Pile, Seat, _now_ms
 from penstock.queue.retry import error_text
 from penstock.queue.stretch import Stretch
 
+# A tuple: a union of types would be made anew for every message.
+_NOT_ACKED = (Retry, Bury)
+
 Part = tuple[Hand, Stretch, int]
 """Messages, and how large the batch may be that they go in."""
 
@@ -111,7 +114,7 @@ class BatchPile(Pile[Batch]):
 
     def _settled(self, piece: Batch, answers: Sequence[object]) -> bool:
         """Tell each answer; acks as ranges, so that a few failures cost the others nothing. Whether any comes again."""
-        unacked = [number for number, answer in enumerate(answers) if isinstance(answer, Retry | Bury)]
+        unacked = [number for number, answer in enumerate(answers) if isinstance(answer, _NOT_ACKED)]
         outcomes = [self.outcome(piece[number], answers[number]) for number in unacked]
         for number, outcome in zip(unacked, outcomes, strict=True):
             self.settle(piece[number], outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.kafka.reader import Received
+from penstock.kafka.reader import Received, every
 from penstock.queue.headers import marks_of
 from penstock.queue.ranges import Range
 from penstock.queue.stretch import Stretch
@@ -23,8 +23,7 @@ class Intake:
     """For a queue that has its topic for itself."""
 
     def sorted(self, stretch: Stretch, log_ms: int) -> Sorted:
-        # As a list it is three times as fast as a generator, and every message is looked at.
-        if not any([record.headers() for record in stretch.records]):  # noqa: C419
+        if not any(every(stretch.records, "headers")):
             return Sorted([stretch], [], {})
         found = Sorted([], [], {})
         run: list[Received] = []

@@ -9,10 +9,11 @@ def charge(order: Order, message: penstock.Message) -> penstock.Outcome:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol, overload
 
 from penstock.errors import UsageError
-from penstock.kafka.reader import Received
+from penstock.kafka.reader import Received, every
 from penstock.queue.cells import Cell
 from penstock.queue.hand import Hand
 from penstock.queue.headers import content_type_of, marks_of
@@ -183,7 +184,7 @@ class Batch(Sequence[Message]):
 
     def values(self) -> list[bytes | None]:
         """All values as they came."""
-        return [record.value() for _, stretch in self._parts for record in stretch.records]
+        return list(chain.from_iterable(every(stretch.records, "value") for _, stretch in self._parts))
 
     @property
     def payloads(self) -> list[Any]:

@@ -36,23 +36,41 @@ def joined(pieces: Iterable[Range]) -> Ranges:
     return tuple(found)
 
 
-def common(asked: Ranges, held: Sequence[Range]) -> list[Range]:
-    """What is in both; quick where few are asked for and many are held."""
+def common(asked: Iterable[Range], held: Sequence[Range]) -> list[Range]:
+    """What is in both, which are in order; quick where few are asked for and many are held, and where both are many."""
     found: list[Range] = []
+    index, count = 0, len(held)
     for start, end in asked:
-        index = max(0, bisect_right(held, start, key=_start_of) - 1)
-        while index < len(held) and held[index][0] < end:
-            low, high = held[index]
+        if index < count and held[index][1] <= start:
+            # Mostly it is the next one.
+            index += 1
+            if index < count and held[index][1] <= start:
+                index = bisect_right(held, start, index, key=_start_of) - 1
+        at = index
+        while at < count and held[at][0] < end:
+            low, high = held[at]
             if high > start:
                 found.append((max(start, low), min(end, high)))
-            index += 1
+            at += 1
     return found
 
 
-def remove(held: list[Range], part: Range) -> None:
-    """Take away a part that lies within one of the ranges held."""
-    start, end = part
-    index = bisect_right(held, start, key=_start_of) - 1
-    low, high = held[index]
-    left = [(low, start)] if low < start else []
-    held[index : index + 1] = [*left, (end, high)] if end < high else left
+def remove(held: list[Range], parts: Sequence[Range]) -> None:
+    """Take away parts, in order, each of which lies within one of the ranges held."""
+    if not parts:
+        return
+    first = last = bisect_right(held, parts[0][0], key=_start_of) - 1
+    low, high = held[first]
+    left: list[Range] = []
+    for start, end in parts:
+        while start >= high:
+            if low < high:
+                left.append((low, high))
+            last += 1
+            low, high = held[last]
+        if low < start:
+            left.append((low, start))
+        low = end
+    if low < high:
+        left.append((low, high))
+    held[first : last + 1] = left

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Protocol
 
 from penstock.claims.dead_letters import Letter
-from penstock.kafka.reader import Received
+from penstock.kafka.reader import Received, every
 from penstock.ledger.codec import Record
 from penstock.ledger.tail import Tail
 from penstock.observe import events
@@ -23,7 +23,7 @@ from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined
 from penstock.queue.records import Copied, Dropped
 from penstock.queue.retry import LOST_TOO_OFTEN, error_class
 from penstock.queue.state import QueueMachine
-from penstock.queue.stretch import Stretch, stretched
+from penstock.queue.stretch import Stretch, parts_within, stretched
 
 
 class Source(Protocol):
@@ -183,7 +183,7 @@ class Reading:
     def keep(self, desk: Desk, hand: Hand, given_back: Ranges) -> None:
         """These will be wanted again, and are at hand now."""
         if desk.is_open:
-            self._kept.keep(desk.partition, [part for each in hand.stretches for part in each.within(given_back)])
+            self._kept.keep(desk.partition, parts_within(hand.stretches, given_back))
 
     def forget(self, partition: int) -> None:
         """It is not ours any more."""
@@ -267,7 +267,7 @@ class Reading:
 
     def _copy_buried(self, desk: Desk, machine: QueueMachine, stretches: list[Stretch]) -> None:
         for burial in machine.burials.values():
-            parts = [part for stretch in stretches for part in stretch.within(burial.held)]
+            parts = list(parts_within(stretches, burial.held))
             letters = [
                 Letter(
                     record,
@@ -290,8 +290,8 @@ def _by_partition(records: Sequence[Received]) -> dict[int, list[Received]]:
     """Each partition's records in the order of offsets. They come in runs, so there is little to look up."""
     runs: dict[int, list[Received]] = {}
     start = 0
-    for partition, run in groupby([record.partition() for record in records]):
-        end = start + sum(1 for _ in run)
+    for partition, run in groupby(every(records, "partition")):
+        end = start + len(list(run))
         runs.setdefault(partition, []).extend(records[start:end])
         start = end
     return runs

@@ -7,7 +7,7 @@ offsets, or by `LeaseFenced`; what was still in it is then free, with one more l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from penstock.ledger.codec import Record
@@ -218,9 +218,8 @@ class QueueMachine:
         self._leave(part.lease, part.covered)
         return ruled(part.asked, part.covered, "the rest is not in that lease")
 
-    def _leave(self, lease: Lease, ranges: Iterable[Range]) -> None:
-        for part in ranges:
-            remove(lease.held, part)
+    def _leave(self, lease: Lease, ranges: Sequence[Range]) -> None:
+        remove(lease.held, ranges)
         if not lease.held:
             del self.leases[lease.epoch]
 
@@ -285,7 +284,7 @@ class QueueMachine:
     def _exhume(self, run: Run[Cell]) -> None:
         """Nothing is left to do for these buried offsets."""
         burial = self.burials[run.value.epoch]
-        remove(burial.held, (run.start, run.end))
+        remove(burial.held, [(run.start, run.end)])
         if not burial.held:
             del self.burials[burial.offset]
         self.cells.put(run.start, run.end, FINISHED)

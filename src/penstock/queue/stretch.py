@@ -65,22 +65,57 @@ class Stretch:
 
     def within(self, ranges: Iterable[Range]) -> Iterator[Stretch]:
         """What is left of it if only these offsets are ours: a message goes with its own offset."""
+        records, first = self.records, self.start
+        for start, low, high in self._places(ranges):
+            if high - low == len(records) and start <= first:
+                yield self
+            else:
+                begins = records[low - 1].offset() + 1 if low else first
+                yield Stretch(records[low:high], max(start, begins))
+
+    def count_within(self, ranges: Iterable[Range]) -> int:
+        """How many of its messages have their own offset in these."""
+        return sum(high - low for _, low, high in self._places(ranges))
+
+    def _places(self, ranges: Iterable[Range]) -> Iterator[tuple[int, int, int]]:
+        """For each range that has messages of it: its start, and which ones these are."""
         records, first, last = self.records, self.start, self.end
         is_dense = last - first == len(records)
         for start, end in ranges:
             if end <= first or start >= last:
                 continue
             if start <= first and last <= end:
-                yield self
+                yield start, 0, len(records)
             elif is_dense:
-                low, high = max(start - first, 0), end - first
-                yield Stretch(records[low:high], first + low)
+                yield start, max(start - first, 0), min(end, last) - first
             else:
                 low = bisect_left(records, start, key=_offset)
                 high = bisect_left(records, end, low, key=_offset)
                 if low < high:
-                    begins = records[low - 1].offset() + 1 if low else first
-                    yield Stretch(records[low:high], max(start, begins))
+                    yield start, low, high
+
+
+def parts_within(stretches: Iterable[Stretch], ranges: Sequence[Range]) -> Iterator[Stretch]:
+    """What is left of stretches if only these offsets are ours; both are in order."""
+    for stretch, near in _side_by_side(stretches, ranges):
+        yield from stretch.within(near)
+
+
+def count_within(stretches: Iterable[Stretch], ranges: Sequence[Range]) -> int:
+    return sum(stretch.count_within(near) for stretch, near in _side_by_side(stretches, ranges))
+
+
+def _side_by_side(stretches: Iterable[Stretch], ranges: Sequence[Range]) -> Iterator[tuple[Stretch, Sequence[Range]]]:
+    """Each stretch with the ranges that touch it: many of both would otherwise be compared each with each."""
+    low = 0
+    for stretch in stretches:
+        while low < len(ranges) and ranges[low][1] <= stretch.start:
+            low += 1
+        high = low
+        while high < len(ranges) and ranges[high][0] < stretch.end:
+            high += 1
+        if low < high:
+            yield stretch, ranges[low:high]
 
 
 def stretched(records: Sequence[Received], ranges: Iterable[Range]) -> Iterator[Stretch]:

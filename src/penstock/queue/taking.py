@@ -20,7 +20,7 @@ from penstock.queue.retry import LOST_TOO_OFTEN
 from penstock.queue.rulings import Ruling
 from penstock.queue.solitude import Solitude
 from penstock.queue.state import QueueMachine
-from penstock.queue.stretch import Stretch, once_each
+from penstock.queue.stretch import Stretch, count_within, once_each, parts_within
 from penstock.queue.telling import Telling
 from penstock.queue.terms import Terms
 
@@ -110,7 +110,7 @@ class Taking:
         """Handlers are done with these: only the log does not know it yet."""
         count = hand.count - hand.done
         if hand.untold:
-            count = count_of(part for stretch in hand.stretches for part in stretch.within(ranges))
+            count = count_within(hand.stretches, ranges)
         hand.done += count
         self._done += count
 
@@ -209,7 +209,7 @@ class Taking:
             desk.renew_at_ms = asked.ticket.sent_ms + self._terms.lease_ms // 3
         stretches, count, size_bytes = asked.stretches, asked.count, asked.size_bytes
         if granted != asked.ticket.record.ranges:  # type: ignore[attr-defined]
-            stretches = [part for stretch in stretches for part in stretch.within(granted)]
+            stretches = list(parts_within(stretches, granted))
             count, size_bytes = count_of(stretches), size_of(stretches)
         return Hand(
             partition=desk.partition,
@@ -253,10 +253,9 @@ class Taking:
         if not ranges:
             return
         left = list(hand.untold)
-        for inside in common(joined(sorted(ranges)), hand.untold):
-            remove(left, inside)
+        remove(left, common(joined(sorted(ranges)), hand.untold))
         self._count(hand, -1)
-        hand.stretches = [part for stretch in hand.stretches for part in stretch.within(left)]
+        hand.stretches = list(parts_within(hand.stretches, left))
         hand.count, hand.size_bytes = count_of(hand.stretches), size_of(hand.stretches)
         self._count(hand, +1)
 
@@ -266,7 +265,7 @@ class Taking:
         tell(events.MessagesReceived(queue=self._queue, count=hand.count))
         lost = [(run.start, run.end) for run in hand.cells if run.value.losses]
         if lost:
-            count = count_of(part for stretch in hand.stretches for part in stretch.within(lost))
+            count = count_within(hand.stretches, lost)
             tell(events.MessagesRedelivered(queue=self._queue, cause="lease_lost", count=count))
 
     # The end of a hand
@@ -284,14 +283,13 @@ class Taking:
     def lost(self, hand: Hand) -> None:
         hand.is_lost = True
         self._count(hand, -1)
-        count = count_of(part for stretch in hand.stretches for part in stretch.within(tuple(hand.left)))
+        count = count_within(hand.stretches, hand.left)
         tell(events.LeaseLost(queue=self._queue, partition=hand.partition, token=hand.epoch, count=count))
         crash_point("queue.lost")
 
     def worked_off(self, hand: Hand, part: Range) -> None:
         """At most once: worked on, which concerns nobody but us."""
-        for inside in common((part,), hand.left):
-            remove(hand.left, inside)
+        remove(hand.left, common((part,), hand.left))
         if not hand.left and hand.count:
             self._count(hand, -1)
             hand.count = 0

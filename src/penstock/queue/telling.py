@@ -16,12 +16,12 @@ from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.desk import Desk
 from penstock.queue.hand import Hand, Outcome
-from penstock.queue.line import count_of
 from penstock.queue.ranges import Range, Ranges, common, joined, remove
 from penstock.queue.records import Acked, Buried, Progressed, Released, Renewed
 from penstock.queue.retry import ASKED_FOR, REASONS
 from penstock.queue.rulings import Ruling
 from penstock.queue.state import QueueMachine
+from penstock.queue.stretch import count_within
 
 
 class Telling:
@@ -89,8 +89,7 @@ class Telling:
     def _tell(self, hand: Hand, parts: list[Range], outcome: Outcome) -> None:
         # Of one offset the log is told one thing only, whoever says what afterwards.
         ranges = tuple(common(joined(sorted(parts)), hand.untold))
-        for part in ranges:
-            remove(hand.untold, part)
+        remove(hand.untold, ranges)
         if ranges:
             self._done_with(hand, ranges)
             self.append(self._desks[hand.partition], _record(hand.epoch, ranges, outcome))
@@ -105,9 +104,7 @@ class Telling:
             return None
         if covered:
             self._announce(hand, record, covered)
-        for part in covered:
-            for inside in common((part,), hand.left):
-                remove(hand.left, inside)
+        remove(hand.left, common(covered, hand.left))
         if hand.left:
             return None
         del desk.hands[record.epoch]
@@ -116,7 +113,7 @@ class Telling:
     def _announce(self, hand: Hand, record: Acked | Released | Buried, covered: Ranges) -> None:
         if not events.are_heard():
             return
-        count = count_of(part for stretch in hand.stretches for part in stretch.within(covered))
+        count = count_within(hand.stretches, covered)
         match record:
             case Acked():
                 tell(events.MessagesAcked(queue=self._queue, count=count))
