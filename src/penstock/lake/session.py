@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +24,19 @@ SPARK_LINE = "4.0."
 
 # An Avro message may claim a text of 2 GB: Java would make room for it before it looks, and die. Beyond these lengths
 # the message is a bad one instead.
-AVRO_LIMITS = " ".join(
-    f"-Dorg.apache.avro.limits.{what}.maxLength={most}"
+AVRO_LIMITS = {
+    f"org.apache.avro.limits.{what}.maxLength": str(most)
     for what, most in (("bytes", 32 << 20), ("string", 32 << 20), ("collectionItems", 4 << 20))
-)
+}
+_AVRO_OPTIONS = " ".join(f"-D{name}={most}" for name, most in AVRO_LIMITS.items())
+
+_EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 _ALWAYS = {
-    "spark.executor.extraJavaOptions": AVRO_LIMITS,
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    _EXECUTOR_OPTIONS: _AVRO_OPTIONS,
+    _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+    _CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A time without a zone means the same on every machine.
     "spark.sql.session.timeZone": "UTC",
     # There is nothing to adapt: without a shuffle it only plans twice.
@@ -53,14 +59,25 @@ _ALWAYS = {
     "spark.scheduler.mode": "FAIR",
 }
 
-_ON_ONE_MACHINE = {
+_ALONE = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+}
+
+_ON_ONE_MACHINE = {
     # Only dedup shuffles; its number of parts stays what it was when its checkpoint was made.
     "spark.sql.shuffle.partitions": "4",
     # The state of a table's log is small; the default of 50 tasks costs seconds for each look at it.
     "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+# What no pipeline can do without, and a class that tells whether it is there.
+_NEEDED = {
+    "Delta": "io.delta.tables.DeltaTable",
+    "Kafka": "org.apache.spark.sql.kafka010.KafkaSourceProvider",
+    "Avro": "org.apache.spark.sql.avro.AvroDataToCatalyst",
 }
 
 
@@ -73,9 +90,11 @@ def spark_session(settings: LakeSettings, *, progress: Progress | None = None) -
     running: SparkSession | None = session_class.getActiveSession()
     if running is not None:
         return running
-    properties = spark_properties(settings, progress=progress)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if not _is_submitted():
+    if _is_submitted():
+        properties = _submitted(settings)
+    else:
+        properties = spark_properties(settings, progress=progress)
         os.environ["JAVA_HOME"] = str(java_home_for_spark())
     builder = session_class.builder.appName("penstock lake")
     for name, value in properties.items():
@@ -92,23 +111,59 @@ def spark_session(settings: LakeSettings, *, progress: Progress | None = None) -
 def spark_properties(settings: LakeSettings, *, progress: Progress | None = None) -> dict[str, str]:
     """What the session is configured with; the user's own `[lake.spark]` properties win."""
     properties = dict(_ALWAYS)
-    if _is_submitted():
-        # spark-submit was told the master and the jars; what we set here would be too late, or wrong.
-        return {**properties, **settings.spark}
     properties["spark.master"] = settings.master
     if settings.master.startswith("local"):
-        properties |= _ON_ONE_MACHINE
+        properties |= _ALONE | _ON_ONE_MACHINE
     properties["spark.driver.memory"] = settings.driver_memory
     # Our tables have places of their own; by default Spark leaves a folder wherever it is started.
     properties["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "penstock-warehouse")
     quiet = f"-Dlog4j2.configurationFile={files('penstock.lake').joinpath('log4j2.properties')}"
-    properties["spark.driver.extraJavaOptions"] = f"{quiet} {AVRO_LIMITS}"
+    properties["spark.driver.extraJavaOptions"] = f"{quiet} {_AVRO_OPTIONS}"
     if settings.packages:
         properties["spark.jars.packages"] = ",".join(settings.packages)
     if not replace_ours(settings.packages):
         _check_line()
         properties["spark.jars"] = ",".join(str(path) for path in lake_jars(progress=progress))
     return {**properties, **settings.spark}
+
+
+def beside_given(given: Mapping[str, str]) -> dict[str, str]:
+    """Our properties beside those of a Spark that somebody else started: his win, but without Delta nothing works."""
+    small = _ON_ONE_MACHINE if given.get("spark.master", "").startswith("local") else {}
+    ours = {name: value for name, value in (_ALWAYS | small).items() if name not in given or name == _CATALOG}
+    if _EXTENSIONS in given:
+        theirs = [each for each in given[_EXTENSIONS].split(",") if each != _ALWAYS[_EXTENSIONS]]
+        ours[_EXTENSIONS] = ",".join([*theirs, _ALWAYS[_EXTENSIONS]])
+    if _EXECUTOR_OPTIONS in given:
+        # Of two the last one counts for Java.
+        ours[_EXECUTOR_OPTIONS] = f"{_AVRO_OPTIONS} {given[_EXECUTOR_OPTIONS]}"
+    return ours
+
+
+def _submitted(settings: LakeSettings) -> dict[str, str]:
+    """What is left to set where spark-submit has chosen the master, the memory and the jars. Raises Unavailable."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    java = SparkContext._jvm.java.lang
+    missing = [name for name, class_name in _NEEDED.items() if not _is_there(java, class_name)]
+    if missing:
+        raise Unavailable(
+            f"spark-submit was given no jars of {' and '.join(missing)}",
+            next_step="name them by --packages, or --jars $(python -m penstock.lake --jars)",
+        )
+    # Its Java runs already, too late for options; but Avro has not asked for these yet.
+    for name, most in AVRO_LIMITS.items():
+        if java.System.getProperty(name) is None:
+            java.System.setProperty(name, most)
+    return {**beside_given(dict(SparkConf().getAll())), **settings.spark}
+
+
+def _is_there(java: Any, class_name: str) -> bool:
+    with suppress(Exception):  # Java's ClassNotFoundException, in whatever the bridge wraps it
+        java.Thread.currentThread().getContextClassLoader().loadClass(class_name)
+        return True
+    return False
 
 
 def _spark() -> Any:
