@@ -214,10 +214,13 @@ def _with_failures(ground: Ground, topic: str, count: int, *, attempts: int) -> 
             tally.add(len(values))
             return None
         failing = [number for number, value in enumerate(values) if value == FAILING]
-        again = {number for number in failing if messages[number].attempt <= attempts}
+        again = [number for number in failing if messages[number].attempt <= attempts]
         # Each message counts once.
         tally.add(len(values) - sum(messages[number].attempt > 1 for number in failing))
-        return [soon if number in again else None for number in range(len(values))] if again else None
+        answers: list[Retry | None] = [None] * len(values)
+        for number in again:
+            answers[number] = soon
+        return answers if again else None
 
     return _worked(queue, tally)
 

@@ -114,7 +114,9 @@ class BatchPile(Pile[Batch]):
 
     def _settled(self, piece: Batch, answers: Sequence[object]) -> bool:
         """Tell each answer; acks as ranges, so that a few failures cost the others nothing. Whether any comes again."""
-        unacked = [number for number, answer in enumerate(answers) if isinstance(answer, _NOT_ACKED)]
+        unacked = [
+            number for number, answer in enumerate(answers) if answer is not None and isinstance(answer, _NOT_ACKED)
+        ]
         outcomes = [self.outcome(piece[number], answers[number]) for number in unacked]
         for number, outcome in zip(unacked, outcomes, strict=True):
             self.settle(piece[number], outcome)

@@ -47,6 +47,8 @@ class Source(Protocol):
 Append = Callable[[Desk, Record], None]
 
 _AGAIN_MS = 1_000
+_KEPT_MS = 10_000
+"""What comes again later than that is read again: in memory it would only take the place of others."""
 _READ_MAX = 2_000
 """At once: of more, the first are out of the processor's cache before they are looked at."""
 
@@ -127,7 +129,7 @@ class Reading:
             desk.head = stretch.end
             if desk.order is not None:
                 desk.learn(self._tail.fold(desk.partition).machine, [stretch])
-            self._sort_in(desk, stretch, desk.receive)
+            self._sort_in(desk, [stretch], desk.receive)
 
     def _pass_deleted(self, starts: Mapping[int, int]) -> None:
         for number, start in starts.items():
@@ -150,14 +152,16 @@ class Reading:
                 self._append(desk, Dropped(((desk.head, position),), "invisible"))
                 desk.head = position
 
-    def _sort_in(self, desk: Desk, stretch: Stretch, receive: Callable[[Iterable[Stretch]], None]) -> None:
+    def _sort_in(self, desk: Desk, stretches: Iterable[Stretch], receive: Callable[[Iterable[Stretch]], None]) -> None:
         """What can be asked for now; the rest is put off or dropped, as its headers say."""
-        found = self._intake.sorted(stretch, desk.log_ms(self._now_ms()))
-        receive(found.wanted)
-        for part, due_ms in found.put_off:
-            desk.gaps.put_off([part], due_ms)
-        for reason, parts in found.dropped.items():
-            self._append(desk, Dropped(joined(parts), reason))
+        log_ms = desk.log_ms(self._now_ms())
+        for stretch in stretches:
+            found = self._intake.sorted(stretch, log_ms)
+            receive(found.wanted)
+            for part, due_ms in found.put_off:
+                desk.gaps.put_off([part], due_ms)
+            for reason, parts in found.dropped.items():
+                self._append(desk, Dropped(joined(parts), reason))
 
     # From the gaps
 
@@ -180,9 +184,9 @@ class Reading:
             desk.is_rereading = True
             self._clerk.reread(desk.partition, wanted)
 
-    def keep(self, desk: Desk, hand: Hand, given_back: Ranges) -> None:
-        """These will be wanted again, and are at hand now."""
-        if desk.is_open:
+    def keep(self, desk: Desk, hand: Hand, given_back: Ranges, delay_ms: int) -> None:
+        """These will be wanted again after this time, and are at hand now."""
+        if desk.is_open and delay_ms <= _KEPT_MS:
             self._kept.keep(desk.partition, parts_within(hand.stretches, given_back))
 
     def forget(self, partition: int) -> None:
@@ -236,8 +240,8 @@ class Reading:
     def _come_again(self, desk: Desk, machine: QueueMachine, stretches: Iterable[Stretch]) -> None:
         desk.learn(machine, stretches)
         if not desk.is_learning:
-            for stretch in stretches:
-                self._sort_in(desk, stretch, lambda found: desk.sort(machine, found, self._now_ms()))
+            now_ms = self._now_ms()
+            self._sort_in(desk, stretches, lambda found: desk.sort(machine, found, now_ms))
 
     def _pass_over(self, desk: Desk, answer: Reread, seen: list[Range]) -> None:
         """Offsets without a record: deleted, invisible, or, for a moment after a leader change, not readable yet."""

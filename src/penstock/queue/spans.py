@@ -85,6 +85,8 @@ class Spans(Generic[V]):
 
     def put(self, start: int, end: int, value: V) -> None:
         """Give these offsets one value, whatever they had."""
+        if self._put_within(start, end, value):
+            return
         chunk = self._one_chunk(start, end, value)
         starts, values = self._starts[chunk], self._values[chunk]
         low = bisect_left(starts, start)
@@ -102,6 +104,26 @@ class Spans(Generic[V]):
             self._split(chunk)
         elif len(starts) < _CHUNK_SMALL and chunk + 1 < len(self._firsts):
             self._fuse(chunk, chunk + 1)
+
+    def _put_within(self, start: int, end: int, value: V) -> bool:
+        """The two changes that are made most: a part out of the middle of a run, and a run between two others."""
+        chunk = bisect_right(self._firsts, start) - 1
+        starts, values = self._starts[chunk], self._values[chunk]
+        index = bisect_right(starts, start) - 1
+        if index + 1 >= len(starts):
+            return False
+        upto, old = starts[index + 1], values[index]
+        if starts[index] < start and end < upto:
+            if old != value:
+                starts[index + 1 : index + 1] = (start, end)
+                values[index + 1 : index + 1] = (value, old)
+                if len(starts) > _CHUNK_MAX:
+                    self._split(chunk)
+            return True
+        if index and starts[index] == start and end == upto and values[index - 1] != value != values[index + 1]:
+            values[index] = value
+            return True
+        return False
 
     def load(self, runs: Iterable[tuple[int, V]]) -> None:
         """Become the map that was iterated over."""

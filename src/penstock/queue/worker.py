@@ -312,7 +312,7 @@ class Worker:
             case Acked() | Released() | Buried():
                 if isinstance(record, Released) and record.epoch in desk.hands:
                     covered = read_back.verdict.covered if isinstance(read_back.verdict, Ruling) else ()
-                    self._reading.keep(desk, desk.hands[record.epoch], covered)
+                    self._reading.keep(desk, desk.hands[record.epoch], covered, record.delay_ms)
                 hand = self._telling.on_told(desk, record, read_back)
                 if hand is not None:
                     self._taking.ended(hand)
