@@ -95,6 +95,8 @@ def _handling(ground: Ground, runs: int, count: int, told: Told) -> dict[str, fl
         "batch_ratio": median_ratio(batches, bare),
         "message_ratio": median_ratio(singles, bare),
         "share_consumer_factor": median_ratio(batches, shares),
+        # The most that any queue on this client could reach: the bare consumer leases and acks nothing.
+        "bare_share_consumer_factor": median_ratio(bare, shares),
         "default_batch_ratio": median_ratio(defaults, bare),
         "batch_messages_per_s": statistics.median(batches),
         "single_messages_per_s": statistics.median(singles),

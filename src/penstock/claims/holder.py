@@ -171,8 +171,13 @@ class Holder:
     def _on_released(self, slot: Slot, read_back: ReadBack) -> None:
         if read_back.ticket is not None and self._releases.get(slot) is read_back.ticket:
             del self._releases[slot]
-        tenure = next((tenure for tenure in self._tenures() if tenure.leaving == read_back.record), None)
-        if tenure is None or not read_back.verdict.is_accepted:
+        record = read_back.record
+        if not isinstance(record, ClaimReleased) or not read_back.verdict.is_accepted:
+            return
+        # Whichever of several it was: by now the next one may have a later position.
+        leaving = (tenure for tenure in self._tenures() if tenure.leaving is not None)
+        tenure = next((each for each in leaving if (each.slot, each.token) == (slot, record.epoch)), None)
+        if tenure is None:
             return
         self._ask_at_ms[slot] = self._now_ms() + self._founded.heartbeat_ms
         if tenure is self._name:

@@ -21,6 +21,9 @@ _PREFERRED = {
     "fetch.max.bytes": str(64 << 20),
     "max.partition.fetch.bytes": str(8 << 20),
     "receive.buffer.bytes": str(1 << 20),
+    # A task ends with a fetch under way, and the next one on that partition has to wait for its answer first. Where
+    # nothing comes that is as long as this; by default half a second, for one partition after the other.
+    "fetch.max.wait.ms": "10",
 }
 
 _SAME = (

@@ -34,7 +34,8 @@ def event_name(event: Event) -> str:
 
 def event_fields(event: Event) -> dict[str, object]:
     values = {field.name: getattr(event, field.name) for field in fields(event)}
-    return {name: MASK if is_secret(name) else value for name, value in values.items()}
+    # The token of a claim or a lease is a number, and no secret.
+    return {name: MASK if is_secret(name) and isinstance(value, str) else value for name, value in values.items()}
 
 
 def line(name: str, values: dict[str, object]) -> str:

@@ -7,8 +7,16 @@ import logging
 import pytest
 
 from penstock.cli.logs import logging_to_stderr
-from penstock.observe.events import AppendFailed, BrokerStarted, PartitionHalted, RecordIgnored, subscribed, tell
-from penstock.observe.logs import log_event
+from penstock.observe.events import (
+    AppendFailed,
+    BrokerStarted,
+    ClaimLost,
+    PartitionHalted,
+    RecordIgnored,
+    subscribed,
+    tell,
+)
+from penstock.observe.logs import event_fields, log_event
 from penstock.settings import LogSettings
 
 STARTED = BrokerStarted(node=1, bootstrap="127.0.0.1:9092", pid=42, seconds=3.14159)
@@ -95,3 +103,7 @@ def test_the_command_line_logs_no_less_than_its_level_and_leaves_logging_as_it_w
 ) -> None:
     assert "broker started" not in stderr_of(LogSettings(), monkeypatch)
     test_the_library_alone_configures_no_logging()
+
+
+def test_the_token_of_a_claim_is_a_number_and_no_secret() -> None:
+    assert event_fields(ClaimLost(slot="g/t/0", token=7, reason="expired"))["token"] == 7
