@@ -1,0 +1,56 @@
+"""What is asked for together, and what is asked for alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from queue_records import values
+
+from penstock.ledger.codec import Record
+from penstock.ledger.tail import Ticket
+from penstock.queue.desk import Desk
+from penstock.queue.line import Line
+from penstock.queue.records import Taken
+from penstock.queue.solitude import Solitude
+from penstock.queue.state import QueueMachine
+from penstock.queue.taking import Taking
+from penstock.queue.terms import Terms
+
+
+class Log:
+    """A tail that only notes what is asked."""
+
+    instance = "w"
+
+    def __init__(self) -> None:
+        self.asked: list[Record] = []
+
+    def fold(self, _: int) -> Any:
+        return SimpleNamespace(machine=QueueMachine())
+
+    def append(self, partition: int, record: Record) -> Ticket:
+        self.asked.append(record)
+        return Ticket(partition, record, 0)
+
+
+def test_a_message_that_was_lost_often_is_taken_alone_also_when_it_came_after_we_looked_around() -> None:
+    log, desk, telling = Log(), Desk(0), Any
+    taking = Taking(
+        log,  # type: ignore[arg-type]
+        {0: desk},
+        telling,  # type: ignore[arg-type]
+        queue="orders",
+        terms=Terms(lease_ms=1_000, attempts_max=3),
+        hand_out=lambda hand: None,
+        monotonic_ms=lambda: 0,
+        solitude=Solitude(),
+    )
+    taking.look_around()
+    desk.suspects[3] = Line()
+    desk.suspects[3].append(values(b"deadly", start=7))
+    desk.buffer.append(values(b"harmless", start=20))
+
+    taking.take(desk)
+
+    assert log.asked == [Taken("w", 1, ((7, 8),), 1_000, None, True)]
