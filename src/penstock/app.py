@@ -219,14 +219,12 @@ class App:
 
         What is being worked on has `grace` to end, the rest is given back at once. Raises what ended a queue.
         """
+        from penstock.queue.running import check_ends, keep_working
+
         stop = stopping or threading.Event()
         with set_by_signals(stop) if stopping is None else nullcontext(), self.working(grace=grace) as stations:
-            while not stop.wait(0.1):
-                if any(not station.is_running for station in stations):
-                    break
-        for station in stations:
-            if station.failure is not None:
-                raise station.failure
+            keep_working(stations, stop)
+        check_ends(stations)
 
     def __enter__(self) -> Self:
         self._open_writers()

@@ -7,16 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_kafka import eventually, settings_for, unique
+from work_command import IDLE, working
 
 from penstock.broker import Embedded
 from penstock.broker.running import running_on
@@ -29,85 +28,16 @@ from penstock.queue.supervise import BackOff, Supervisor, Terms, Tools
 from penstock.queue.upkeep import make_topic
 from penstock.values import TopicPartition, duration
 
-# An app that does nothing with Kafka: what is tried here is all around it.
-SHOP = """
-import os, pathlib, threading, time
-import penstock
-from penstock.settings import KafkaSettings, Settings
-
-class Idle(penstock.App):
-    def check_workable(self):
-        pass
-
-    def work(self, *arguments, **named):
-        [stopping] = [each for each in (*arguments, *named.values()) if isinstance(each, threading.Event)]
-        {begins}
-        stopping.wait()
-        {ends}
-        pathlib.Path(f"drained-{{os.getpid()}}").touch()
-
-app = Idle("shop", settings=Settings(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1")))
-something = 1
-"""
-
-
-class Work:
-    """The command while it runs, and what it told of its processes."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process, self.events, self.errors = process, list[dict[str, Any]](), list[str]()
-        self._threads = [
-            threading.Thread(target=lambda: [self.events.append(json.loads(line)) for line in process.stdout or ()]),
-            threading.Thread(target=lambda: [self.errors.append(line) for line in process.stderr or ()]),
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def named(self, event: str) -> list[dict[str, Any]]:
-        return [one for one in self.events if one["event"] == event]
-
-    def wait_for(self, event: str, count: int = 1) -> list[dict[str, Any]]:
-        eventually(lambda: len(self.named(event)) >= count or self.process.poll() is not None, within_s=60)
-        assert len(self.named(event)) >= count, "".join(self.errors)
-        return self.named(event)
-
-    def end(self) -> int:
-        code = self.process.wait(60)
-        for thread in self._threads:
-            thread.join(60)
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-        return code
-
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Callable[..., Path]:
     def write(begins: str = "pass", ends: str = "pass") -> Path:
         path = tmp_path / "shop.py"
-        path.write_text(SHOP.format(begins=begins, ends=ends))
+        path.write_text(IDLE.format(begins=begins, ends=ends))
         return path
 
     write()
     return write
-
-
-@contextmanager
-def working(folder: Path, *arguments: str) -> Iterator[Work]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "work", *arguments, "--json"],
-        cwd=folder,
-        env={name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    work = Work(process)
-    try:
-        yield work
-    finally:
-        process.kill()
-        work.end()
 
 
 def is_alive(pid: int) -> bool:
@@ -259,15 +189,16 @@ def test_without_a_kafka_it_says_what_to_do(tmp_path: Path) -> None:
 def test_flags_and_the_name_of_the_member_reach_the_children(tmp_path: Path) -> None:
     (tmp_path / "penstock.toml").write_text("[claims]\nclient = 'shop'\n")
     (tmp_path / "shop.py").write_text(
-        "import pathlib, threading\nimport penstock\n"
+        "import contextlib, pathlib\nimport penstock\n"
         "class Telling(penstock.App):\n"
         "    def check_workable(self):\n"
         "        pass\n"
-        "    def work(self, *arguments, **named):\n"
+        "    @contextlib.contextmanager\n"
+        "    def working(self, **named):\n"
         "        kafka = self.settings.kafka\n"
         "        told = [kafka.bootstrap_servers, kafka.client['client.rack'], self.settings.topic_prefix]\n"
         "        pathlib.Path(f'told-{self.settings.claims.client}').write_text(' '.join(told))\n"
-        "        next(each for each in (*arguments, *named.values()) if isinstance(each, threading.Event)).wait()\n"
+        "        yield []\n"
         "app = Telling('shop')\n"
     )
     flags = ["-b", "127.0.0.1:1", "-X", "client.rack=r1", "--prefix", "own.", "--processes", "2"]

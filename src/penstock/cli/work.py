@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _UNITS_MB = {"KB": 1e-3, "MB": 1.0, "GB": 1e3, "KIB": 1024 / 1e6, "MIB": 1024**2 / 1e6, "GIB": 1024**3 / 1e6}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)")
+_PORT_MAX = 65_535
 
 
 def megabytes(text: str) -> float:
@@ -33,6 +34,18 @@ def megabytes(text: str) -> float:
     if found is None or unit is None or not float(found[1]):
         raise UsageError(f"{text!r} is no amount of memory", next_step='write "500MB", "1.5GB" or "512MiB"')
     return float(found[1]) * unit
+
+
+def metrics_ports(first: int | None, processes: int) -> list[int | None]:
+    """Of each process: one after the other, or 0, which is any that is free. Raises UsageError if there is no room."""
+    if not first:
+        return [first] * processes
+    if first + processes - 1 > _PORT_MAX:
+        raise UsageError(
+            f"{processes} processes have no ports of their own from {first} on",
+            next_step=f"choose a --metrics-port up to {_PORT_MAX + 1 - processes}",
+        )
+    return [*range(first, first + processes)]
 
 
 @click.command()
@@ -46,6 +59,11 @@ def megabytes(text: str) -> float:
 )
 @click.option("--grace", metavar="DURATION", default="30s", show_default=True, help="From SIGTERM to SIGKILL.")
 @click.option("--embedded", is_flag=True, help="On the embedded broker of this machine, started if it is not running.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, _PORT_MAX),
+    help="Serve /metrics, /healthz and /readyz there; each further process on the port behind it.",
+)
 @setting_option("topic_prefix", "--prefix", metavar="PREFIX", help="Stands before the name of every topic.")
 @json_option
 @quiet_option
@@ -59,6 +77,7 @@ def command(
     max_memory: str | None,
     grace: str,
     embedded: bool,
+    metrics_port: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -74,6 +93,7 @@ def command(
     from penstock.broker.running import resident_mb
     from penstock.cli.loading import split_target
     from penstock.observe.events import subscribed
+    from penstock.observe.serving import check_port
     from penstock.queue.supervise import Supervisor, Terms, Tools
     from penstock.values import duration
 
@@ -87,10 +107,13 @@ def command(
         raise UsageError(
             f"--embedded, but {config.settings.kafka.bootstrap_servers} is named as well", next_step="leave one out"
         )
+    ports = metrics_ports(metrics_port, processes)
+    for port in filter(None, ports):
+        check_port(port)
     _log_what_happens(config, quiet=quiet)
     with embedded_broker(config, quiet=quiet) if embedded else nullcontext(None) as bootstrap:
         tools = Tools(
-            command=lambda _, line: _child(target, line, int(terms.grace)),
+            command=lambda number, line: _child(target, line, int(terms.grace), ports[number - 1]),
             environ=lambda number: _environ(config, number, bootstrap),
             stdout=sys.stderr.fileno() if as_json else None,
             resident_mb=resident_mb,
@@ -103,8 +126,9 @@ def command(
     raise click.exceptions.Exit(code)
 
 
-def _child(target: str, line: int, grace_ms: int) -> list[str]:
-    return [sys.executable, "-m", "penstock.cli.work_child", target, str(line), str(grace_ms)]
+def _child(target: str, line: int, grace_ms: int, metrics_port: int | None) -> list[str]:
+    more = [] if metrics_port is None else [str(metrics_port)]
+    return [sys.executable, "-m", "penstock.cli.work_child", target, str(line), str(grace_ms), *more]
 
 
 def _log_what_happens(config: Config, *, quiet: bool) -> None:

@@ -1,6 +1,6 @@
 """One process of `penstock work`, started by its supervisor.
 
-    python -m penstock.cli.work_child MODULE:APP LINE GRACE_MS
+    python -m penstock.cli.work_child MODULE:APP LINE GRACE_MS [METRICS_PORT]
 
 LINE is the file descriptor by which it says how it fares (see `queue/supervise.py`). When the line closes the
 supervisor is gone: then it drains as if it had been asked to, and kills itself when that takes too long.
@@ -16,19 +16,25 @@ import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from penstock.cli.loading import loaded_app
 from penstock.cli.logs import logging_to_stderr
+from penstock.cli.work_health import Watch, watched
 from penstock.config import load
 from penstock.errors import PenstockError
+from penstock.queue.running import check_ends, keep_working
 from penstock.queue.supervise import AWAY, FAILED, READY
 from penstock.values import Duration
+
+if TYPE_CHECKING:
+    from penstock.app import App
 
 GIVING_BACK_MS = 5_000
 
 
 def main(arguments: Sequence[str]) -> int:
-    target, line_number, grace_ms = arguments
+    target, line_number, grace_ms, *metrics_port = arguments
     line = socket.socket(fileno=int(line_number))
     # What the handlers start must not keep it open.
     line.set_inheritable(False)
@@ -36,11 +42,15 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     threading.Thread(target=_outlive_nobody, args=(line, stopping, grace), name="penstock-line", daemon=True).start()
     try:
-        with logging_to_stderr(load().settings.log):
+        with (
+            logging_to_stderr(load().settings.log),
+            # A port that is taken is found before anything else begins.
+            watched(int(metrics_port[0]) if metrics_port else None, stopping=stopping) as watch,
+        ):
             app = loaded_app(target)
             app.check_workable()
             _say(line, READY)
-            app.work(stopping=stopping, grace=_own_part(grace))
+            _work(app, watch, stopping=stopping, grace=_own_part(grace))
     except PenstockError as problem:
         _say(line, AWAY if problem.retriable else FAILED)
         _print(f"error: {problem.what}", *([f"next:  {problem.next_step}"] if problem.next_step else []))
@@ -50,6 +60,14 @@ def main(arguments: Sequence[str]) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def _work(app: App, watch: Watch, *, stopping: threading.Event, grace: Duration) -> None:
+    """As `App.work`, while somebody watches its queues. Raises what ended one."""
+    with app.working(grace=grace) as stations:
+        watch.look_at(stations)
+        keep_working(stations, stopping)
+    check_ends(stations)
 
 
 def _own_part(grace: Duration) -> Duration:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, Unavailable
@@ -14,8 +14,9 @@ from penstock.lake.options import LakeOptions
 from penstock.lake.progress import Watch
 from penstock.lake.running import Job, Run, State
 from penstock.lake.session_end import end_session, java_process
-from penstock.observe.events import LakeProgressed, subscribed
-from penstock.observe.health import Check, Health, HealthServer
+from penstock.observe.events import LakeProgressed
+from penstock.observe.health import Check, Health
+from penstock.observe.serving import measured
 from penstock.settings import Settings
 from penstock.values import Duration
 
@@ -94,25 +95,12 @@ def stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _measured(run: Run, port: int | None) -> Iterator[None]:
+def _measured(run: Run, port: int | None) -> AbstractContextManager[None]:
     """Metrics and health over HTTP, if somebody asks for them."""
-    if port is None:
-        yield
-        return
-    from penstock.observe.metrics import Metrics
-
-    metrics, health = Metrics(), Health()
+    health = Health()
     for job in run.jobs:
         health.add(f"pipeline {job.name}", _check(job))
-    try:
-        server = HealthServer(health, metrics.exposition, port=port)
-    except OSError as failure:
-        raise Unavailable(
-            f"port {port} is not to be had: {failure.strerror or failure}", next_step="choose another --metrics-port"
-        ) from failure
-    with subscribed(metrics), server:
-        yield
+    return measured(health, port)
 
 
 def _check(job: Job) -> Check:

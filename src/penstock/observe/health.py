@@ -16,6 +16,7 @@ from typing import NamedTuple
 Check = Callable[[], str | None]
 """Says what is wrong, or None if all is well. It must answer at once: it reads what is known, it asks nobody."""
 
+LOOPBACK = "127.0.0.1"
 REQUEST_TIMEOUT_S = 5
 
 
@@ -71,7 +72,7 @@ class HealthServer:
         health: Health,
         metrics: Callable[[], bytes] | None = None,
         *,
-        address: str = "127.0.0.1",
+        address: str = LOOPBACK,
         port: int = 0,
     ) -> None:
         self._server = _Server((address, port), _handler(health, metrics))

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.claims.member import Member, made
@@ -43,6 +43,7 @@ log = logging.getLogger("penstock.queue")
 _STEP_MS = 5
 _IDLE_STEP_MS = 50
 _BACK_OFF_S = 0.2
+_LOOK_S = 0.1
 _GIVE_BACK_S = 5.0
 
 
@@ -56,6 +57,19 @@ class Handling(Protocol):
     def stop_beginning(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+def keep_working(stations: Sequence[Station], stopping: threading.Event) -> None:
+    """Return when somebody asks to stop, or one of them has ended."""
+    while not stopping.wait(_LOOK_S) and all(station.is_running for station in stations):
+        pass
+
+
+def check_ends(stations: Sequence[Station]) -> None:
+    """Raises what ended one of them."""
+    for station in stations:
+        if station.failure is not None:
+            raise station.failure
 
 
 class Station:
@@ -75,7 +89,9 @@ class Station:
     ) -> None:
         """`handling` makes those who work, for a worker that is there."""
         self.failure: PenstockError | None = None
-        self._settings, self._queue, self._topic, self._group = settings, queue, topic, group
+        self.stepped_s: float | None = None
+        """When the worker's thread last went round, on the monotonic clock. So it does while the broker is away."""
+        self._settings, self.queue, self._topic, self._group = settings, queue, topic, group
         self._terms, self._handling, self._solitude = terms, handling, solitude
         self._upkeep = Upkeep(settings, queue=queue, topic=topic, group=group, starts_at_end=starts_at_end)
         self._upkeep.on_growth = lambda partitions: self._members.want(self._slots())
@@ -124,11 +140,11 @@ class Station:
             self._work()
         except PenstockError as failure:
             self.failure = failure
-            log.error("queue %s stopped: %s", self._queue, failure)
+            log.error("queue %s stopped: %s", self.queue, failure)
         except Exception as bug:
-            log.exception("queue %s stopped by a bug", self._queue)
+            log.exception("queue %s stopped by a bug", self.queue)
             self.failure = InvariantBroken(
-                f"queue {self._queue} stopped: {type(bug).__name__}: {bug}", next_step="please report it, with the log"
+                f"queue {self.queue} stopped: {type(bug).__name__}: {bug}", next_step="please report it, with the log"
             )
             self.failure.__cause__ = bug
         finally:
@@ -151,7 +167,7 @@ class Station:
             hand_out=lambda hand: handling.give(hand),
             monotonic_ms=monotonic_ms,
             solitude=self._solitude,
-            queue=self._queue,
+            queue=self.queue,
         )
         handling = self._handling(worker)
         try:
@@ -176,7 +192,7 @@ class Station:
                 self._upkeep.prepare()
                 return True
             except TransientError as trouble:
-                log.warning("queue %s cannot begin yet: %s", self._queue, trouble)
+                log.warning("queue %s cannot begin yet: %s", self.queue, trouble)
                 self._stopping.wait(_BACK_OFF_S)
         return False
 
@@ -203,8 +219,9 @@ class Station:
             worker.step(timeout_ms)
         except TransientError as trouble:
             # The broker is away. Our own clock ends what we hold; when it is back, the log says what is left.
-            log.warning("queue %s is out of reach: %s", self._queue, trouble)
+            log.warning("queue %s is out of reach: %s", self.queue, trouble)
             time.sleep(_BACK_OFF_S)
+        self.stepped_s = time.monotonic()
         handling.look()
         if worker.is_open and not self.is_ready.is_set():
             self.is_ready.set()
