@@ -7,7 +7,6 @@ last, how many. It stops in order when its stdin ends or says something.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from penstock.bench.child import Child
 from penstock.claims.group import Group
 from penstock.settings import ClaimsSettings, KafkaSettings, Settings
 from penstock.values import duration
@@ -33,12 +33,10 @@ class Handed(NamedTuple):
 
 
 @dataclass(slots=True)
-class MemberProcess:
+class MemberProcess(Child):
     """The process, and what it says it was handed."""
 
-    process: subprocess.Popen[str]
     handed: list[Handed] = field(default_factory=list)
-    listener: threading.Thread | None = None
 
     @classmethod
     def started(cls, settings: Settings, *, topic: str, client: str, share: Share, batch_max: int) -> MemberProcess:
@@ -54,19 +52,11 @@ class MemberProcess:
             "heartbeat_ms": int(claims.heartbeat),
             "window": claims.window,
         }
-        command = [sys.executable, "-m", __name__, settings.kafka.bootstrap_servers, json.dumps(told)]
-        member = cls(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        member.listener = threading.Thread(target=member._listen)
-        member.listener.start()
-        return member
+        return cls.running(__name__, settings.kafka.bootstrap_servers, json.dumps(told))
 
-    def _listen(self) -> None:
-        if self.process.stdout is None:
-            return
-        with self.process.stdout as lines:
-            for line in lines:
-                at_s, *numbers = line.split()
-                self.handed.append(Handed(float(at_s), *map(int, numbers)))
+    def hear(self, words: list[str]) -> None:
+        at_s, *numbers = words
+        self.handed.append(Handed(float(at_s), *map(int, numbers)))
 
     def partitions_since(self, at_s: float) -> set[int]:
         return {each.partition for each in self._newest_first() if each.at_s >= at_s}
@@ -74,24 +64,6 @@ class MemberProcess:
     def _newest_first(self) -> Iterator[Handed]:
         # Enough for what was handed out lately; a long run has many lines.
         return reversed(self.handed[-1_000:])
-
-    def stop(self) -> None:
-        """Ask it to give everything back and go."""
-        if self.process.stdin is not None and not self.process.stdin.closed:
-            self.process.stdin.close()
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def end(self) -> None:
-        self.stop()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.listener is not None:
-            self.listener.join()
 
 
 def main() -> None:

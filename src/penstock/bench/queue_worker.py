@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.bench.child import Child
 from penstock.ledger.kafka_log import open_ledger
 from penstock.ledger.tail import Tail, monotonic_ms, read_to_end
 from penstock.queue.message import Batch, Message, Retry
@@ -44,12 +44,10 @@ _MB = 1 << 20
 
 
 @dataclass(slots=True)
-class WorkerProcess:
+class WorkerProcess(Child):
     """The process, and what it says."""
 
-    process: subprocess.Popen[str]
     lines: list[list[str]] = field(default_factory=list)
-    listener: threading.Thread | None = None
 
     @classmethod
     def started(cls, settings: Settings, *, topic: str, kind: Kind, **given: Any) -> WorkerProcess:
@@ -63,36 +61,10 @@ class WorkerProcess:
             "heartbeat_ms": int(settings.claims.heartbeat),
             "given": given,
         }
-        command = [sys.executable, "-m", __name__, settings.kafka.bootstrap_servers, json.dumps(told)]
-        worker = cls(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-        worker.listener = threading.Thread(target=worker._listen)
-        worker.listener.start()
-        return worker
+        return cls.running(__name__, settings.kafka.bootstrap_servers, json.dumps(told))
 
-    def _listen(self) -> None:
-        if self.process.stdout is None:
-            return
-        with self.process.stdout as lines:
-            for line in lines:
-                self.lines.append(line.split())
-
-    def stop(self) -> None:
-        """Ask it to finish what it has in hand and go."""
-        if self.process.stdin is not None and not self.process.stdin.closed:
-            self.process.stdin.close()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def end(self) -> None:
-        self.stop()
-        try:
-            self.process.wait(40)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        if self.listener is not None:
-            self.listener.join()
+    def hear(self, words: list[str]) -> None:
+        self.lines.append(words)
 
 
 def queue_on(settings: Settings, topic: str, *, group: str, **given: Any) -> Queue:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.bench.child import Child
 from penstock.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -33,42 +31,26 @@ class _Handed(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Member:
+class _Member(Child):
     """One process of the group, and what it says it has worked on."""
 
-    process: subprocess.Popen[str]
     seen: Counter[tuple[int, int]] = field(default_factory=Counter)
     handed: list[_Handed] = field(default_factory=list)
-    listener: threading.Thread | None = None
 
     @classmethod
     def started(cls, settings: KafkaSettings, name: str) -> _Member:
-        command = [sys.executable, "-m", "penstock.cli.demo_member", settings.bootstrap_servers, TOPIC, name]
-        member = cls(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        member.listener = threading.Thread(target=member._listen)
-        member.listener.start()
-        return member
+        return cls.running("penstock.cli.demo_member", settings.bootstrap_servers, TOPIC, name)
 
-    def _listen(self) -> None:
-        if self.process.stdout is None:
-            return
-        with self.process.stdout as lines:
-            for line in lines:
-                at_s, *numbers = line.split()
-                batch = _Handed(float(at_s), *map(int, numbers))
-                self.handed.append(batch)
-                self.seen.update((batch.partition, offset) for offset in range(batch.start, batch.end))
+    def hear(self, words: list[str]) -> None:
+        at_s, *numbers = words
+        batch = _Handed(float(at_s), *map(int, numbers))
+        self.handed.append(batch)
+        self.seen.update((batch.partition, offset) for offset in range(batch.start, batch.end))
 
     def first_after(self, at_s: float) -> dict[int, _Handed]:
         """Of each partition, the first batch after that time."""
         later = (batch for batch in reversed(list(self.handed)) if batch.at_s > at_s)
         return {batch.partition: batch for batch in later}
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        if self.listener is not None:
-            self.listener.join()
 
 
 def claims(story: Story, settings: KafkaSettings) -> None:
@@ -81,7 +63,7 @@ def claims(story: Story, settings: KafkaSettings) -> None:
         _share_and_kill(story, settings, members)
     finally:
         for member in members:
-            member.end()
+            member.kill()
 
 
 def _share_and_kill(story: Story, settings: KafkaSettings, members: list[_Member]) -> None:
@@ -94,7 +76,7 @@ def _share_and_kill(story: Story, settings: KafkaSettings, members: list[_Member
         _work_on(members, sent)
         worked = [_partitions_of(set(member.seen) - old) for member, old in zip(members, before, strict=True)]
     time.sleep(1)  # a heartbeat tells the positions: what it has not told yet would be repeated
-    first.end()
+    first.kill()
     killed_at = time.monotonic()
     sent += _send(settings, ORDERS)
     _wait(lambda: worked[0] <= second.first_after(killed_at).keys(), "nobody took over")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.bench.child import Child
 from penstock.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -39,43 +37,27 @@ class _Begun(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Worker:
+class _Worker(Child):
     """One process that works on the queue, and what it says it did."""
 
-    process: subprocess.Popen[str]
     holds: int = 0
     begun: list[_Begun] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
-    listener: threading.Thread | None = None
 
     @classmethod
     def started(cls, settings: KafkaSettings, name: str) -> _Worker:
-        command = [sys.executable, "-m", "penstock.cli.demo_worker", settings.bootstrap_servers, name]
-        worker = cls(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        worker.listener = threading.Thread(target=worker._listen)
-        worker.listener.start()
-        return worker
+        return cls.running("penstock.cli.demo_worker", settings.bootstrap_servers, name)
 
-    def _listen(self) -> None:
-        if self.process.stdout is None:
-            return
-        with self.process.stdout as lines:
-            for line in lines:
-                match line.split():
-                    case ["holds", count]:
-                        self.holds = int(count)
-                    case ["begun", at_s, partition, offset, token, order]:
-                        number = int(partition)
-                        lease = (number, int(token))
-                        self.begun.append(_Begun(float(at_s), (number, int(offset)), lease, int(order)))
-                    case ["done", order]:
-                        self.done.append(int(order))
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        if self.listener is not None:
-            self.listener.join()
+    def hear(self, words: list[str]) -> None:
+        match words:
+            case ["holds", count]:
+                self.holds = int(count)
+            case ["begun", at_s, partition, offset, token, order]:
+                number = int(partition)
+                lease = (number, int(token))
+                self.begun.append(_Begun(float(at_s), (number, int(offset)), lease, int(order)))
+            case ["done", order]:
+                self.done.append(int(order))
 
 
 @dataclass(slots=True)
@@ -142,7 +124,7 @@ def queue(story: Story, settings: KafkaSettings) -> None:
         _work_and_kill(story, settings, workers)
     finally:
         for worker in workers:
-            worker.end()
+            worker.kill()
 
 
 def _work_and_kill(story: Story, settings: KafkaSettings, workers: list[_Worker]) -> None:
@@ -157,11 +139,11 @@ def _work_and_kill(story: Story, settings: KafkaSettings, workers: list[_Worker]
         sent = orders.send_many(range(1, ORDERS + 1))
     victim = workers[KILLED - 1]
     _wait(lambda: len(victim.begun) >= sent // WORKERS // 4, f"worker-{KILLED} did not work")
-    victim.end()
+    victim.kill()
     killed_at = time.monotonic()
     books = _settled(app.settings, named, sent)
     for worker in workers:  # then all that they said was heard
-        worker.end()
+        worker.kill()
     # What it had lost before, because the machine was busy, was not in its hand.
     lost = {each.place for worker in workers for each in worker.begun if worker is not victim and each.at_s < killed_at}
     in_hand = books.left_by(victim) - lost

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -23,30 +20,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from penstock.errors import BrokerUnavailable, NotFound, TransientError, UsageError
-from penstock.kafka.errors import NOT_READY, ConnectionWatch, error_of, translated
-from penstock.kafka.properties import connect, properties
+from penstock.errors import TransientError, UsageError
+from penstock.kafka.errors import error_of
+from penstock.kafka.group_readers import GroupReaders
+from penstock.kafka.patient import PAUSE_S, Ask, PatientClient
 from penstock.kafka.reader import Reader
 from penstock.kafka.release import broker_release
 from penstock.settings import KafkaSettings
 from penstock.values import Bounds, TopicPartition
-
-Key = TypeVar("Key", bound=Hashable)
-
-_PAUSE_S = 0.02
-_OTHER_BROKER_S = 3.0
-
-# The admin client goes on asking the leader that it knows, until it reads the metadata again.
-_STALE_LEADER = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
-# Readers that are kept for reading and setting offsets, one per group.
-_READERS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,27 +77,24 @@ class Admin:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._timeout_s = settings.request_timeout.seconds
-        self._watch = ConnectionWatch(settings.bootstrap_servers)
-        config = properties(settings, preferred={}, fixed={})
-        self._readers: dict[str, Reader] = {}
-        self._readers_lock = threading.Lock()
+        self._client = PatientClient(settings)
+        self._limit = self._client.limit
+        self._readers = GroupReaders(settings)
         self._led_topics: set[str] = set()
-        self._client: Any = connect(AdminClient, config, self._watch)
 
     def cluster(self) -> ClusterInfo:
         """Raises BrokerUnavailable when nobody answers."""
-        found = self._answer("asking for the cluster", lambda client: client.describe_cluster(**self._limit()))
+        found = self._client.answer("asking for the cluster", lambda client: client.describe_cluster(**self._limit))
         return ClusterInfo(
             cluster_id=found.cluster_id,
             brokers=tuple(sorted(BrokerInfo(node.id, node.host, node.port) for node in found.nodes)),
             controller_id=found.controller.id if found.controller else None,
-            version=broker_release(self._settings, timeout_s=self._timeout_s),
+            version=broker_release(self._settings, timeout_s=self._client.timeout_s),
         )
 
     def names(self) -> frozenset[str]:
         """All topics but Kafka's own."""
-        return frozenset(self._topics())
+        return frozenset(self._client.topics())
 
     def create(self, specs: Iterable[TopicSpec]) -> tuple[str, ...]:
         """Make what is missing and return its names; what exists is left as it is.
@@ -128,8 +106,8 @@ class Admin:
             return ()
         default = min(3, len(self._nodes()))
         new = {spec.name: _new_topic(spec, default) for spec in wanted}
-        creation = self._asked(
-            new, lambda client, names: client.create_topics([new[name] for name in names], **self._limit())
+        creation = self._client.asked(
+            new, lambda client, names: client.create_topics([new[name] for name in names], **self._limit)
         )
         made = tuple(spec.name for spec in wanted if self._was_made(spec, creation(spec.name)))
         self._wait(f"waiting for leaders of {', '.join(made)}", lambda: self._are_led(made))
@@ -137,16 +115,16 @@ class Admin:
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """What the topics are; those that do not exist are left out."""
-        found = self._described(names)
+        found = self._client.described(names)
         if not found:
             return {}
         resources = {name: ConfigResource(ResourceType.TOPIC, name) for name in found}
-        settings = self._asked(
-            resources.values(), lambda client, wanted: client.describe_configs(list(wanted), **self._limit())
+        settings = self._client.asked(
+            resources.values(), lambda client, wanted: client.describe_configs(list(wanted), **self._limit)
         )
         infos = {}
         for name, topic in found.items():
-            entries = self._present(f"reading the settings of {name}", settings(resources[name]))
+            entries = self._client.present(f"reading the settings of {name}", settings(resources[name]))
             if entries is not None:
                 infos[name] = _topic_info(topic, entries)
         return infos
@@ -155,16 +133,16 @@ class Admin:
         """Set these settings of a topic, leaving its others. Raises NotFound."""
         changes = [_setting(key, value) for key, value in config.items()]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
-        self._answer(
+        self._client.answer(
             f"setting {_listed(config)} of topic {name}",
-            lambda client: client.incremental_alter_configs([resource], **self._limit())[resource],
+            lambda client: client.incremental_alter_configs([resource], **self._limit)[resource],
         )
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic more partitions; returns when they have leaders."""
-        self._answer(
+        self._client.answer(
             f"growing topic {name} to {partitions} partitions",
-            lambda client: client.create_partitions([NewPartitions(name, partitions)], **self._limit())[name],
+            lambda client: client.create_partitions([NewPartitions(name, partitions)], **self._limit)[name],
         )
         self._wait(f"waiting for {partitions} partitions of {name}", lambda: self._are_led([name], partitions))
 
@@ -184,10 +162,10 @@ class Admin:
         wanted = sorted(set(names))
         if not wanted:
             return
-        deletion = self._asked(wanted, lambda client, names: client.delete_topics(list(names), **self._limit()))
+        deletion = self._client.asked(wanted, lambda client, names: client.delete_topics(list(names), **self._limit))
         for name in wanted:
-            self._present(f"deleting topic {name}", deletion(name))
-        self._wait(f"waiting until {', '.join(wanted)} are gone", lambda: not self._described(wanted))
+            self._client.present(f"deleting topic {name}", deletion(name))
+        self._wait(f"waiting until {', '.join(wanted)} are gone", lambda: not self._client.described(wanted))
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Log start, last stable offset and high watermark of each. Raises NotFound for an absent partition."""
@@ -211,15 +189,15 @@ class Admin:
     def _learn_leaders(self, topics: set[str]) -> None:
         """The client's first question about a topic is often lost while it connects, and repeated after 3 s only."""
         for topic in topics - self._led_topics:
-            self._open_client().list_topics(topic, timeout=self._timeout_s)
+            self._client.opened().list_topics(topic, timeout=self._client.timeout_s)
             self._led_topics.add(topic)
 
     def cut(self, partition: TopicPartition, before: int) -> int:
         """Delete the records below `before`; returns the log's new start. It never moves back."""
         target = confluent_kafka.TopicPartition(*partition, before)
-        deleted = self._answer(
+        deleted = self._client.answer(
             f"cutting {partition} before offset {before}",
-            lambda client: client.delete_records([target], **self._limit())[target],
+            lambda client: client.delete_records([target], **self._limit)[target],
             about=partition,
         )
         return int(deleted.low_watermark)
@@ -240,21 +218,19 @@ class Admin:
 
     def groups(self) -> dict[str, str]:
         """Every consumer group with its state, as the broker names it."""
-        found = self._answer("listing groups", lambda client: client.list_consumer_groups(**self._limit()))
+        found = self._client.answer("listing groups", lambda client: client.list_consumer_groups(**self._limit))
         return {each.group_id: each.state.name.lower() for each in found.valid}
 
     def delete_group(self, group: str) -> None:
         """Forget a group and its offsets. Raises NotFound, and Refused while it has members."""
-        self._answer(
-            f"deleting group {group}", lambda client: client.delete_consumer_groups([group], **self._limit())[group]
+        self._client.answer(
+            f"deleting group {group}", lambda client: client.delete_consumer_groups([group], **self._limit)[group]
         )
 
     def close(self) -> None:
         """Idempotent."""
-        self._client = None
-        with self._readers_lock:
-            while self._readers:
-                self._readers.popitem()[1].close()
+        self._client.close()
+        self._readers.close()
 
     def __enter__(self) -> Self:
         return self
@@ -263,106 +239,27 @@ class Admin:
         self.close()
 
     def _reader(self, group: str) -> Reader:
-        """A reader of that group's offsets: the admin client's own call crashes the process when the group's
-        coordinator has moved (librdkafka issue 5040).
-        """
-        self._open_client()
-        with self._readers_lock:
-            reader = self._readers.pop(group, None) or Reader(self._settings, group=group)
-            self._readers[group] = reader
-            if len(self._readers) > _READERS_MAX:
-                self._readers.pop(next(iter(self._readers))).close()
-            return reader
+        self._client.opened()  # else a closed one would open readers
+        return self._readers.of(group)
 
     def _all_partitions(self) -> list[TopicPartition]:
-        topics = self._topics()
+        topics = self._client.topics()
         return [TopicPartition(name, each) for name, topic in topics.items() for each in topic.partitions]
 
-    def _topics(self) -> dict[str, Any]:
-        try:
-            topics = self._open_client().list_topics(timeout=self._timeout_s).topics
-        except KafkaException as failure:
-            raise self._translated(failure, "listing topics") from failure
-        return {name: topic for name, topic in topics.items() if not name.startswith("__")}
-
-    def _limit(self) -> dict[str, float]:
-        return {"request_timeout": self._timeout_s}
-
-    def _open_client(self) -> Any:
-        if self._client is None:
-            raise UsageError("this Admin is closed", next_step="make a new one")
-        return self._client
-
-    def _translated(self, failure: KafkaException | KafkaError, doing: str) -> Exception:
-        # The client tells of its connections, and logs, only when it is polled.
-        self._open_client().poll(0)
-        return translated(failure, doing, watch=self._watch)
-
-    def _answer(
-        self,
-        doing: str,
-        ask: Callable[[Any], Future[Any]],
-        *,
-        about: TopicPartition | None = None,
-    ) -> Any:
-        """Ask, and ask again as long as the broker is not ready."""
-        began = time.monotonic()
-        while True:
-            try:
-                answer = ask(self._open_client()).result(self._timeout_s + 5)
-                self._watch.forget()
-                return answer
-            except KafkaException as raised:
-                failure = raised
-            except FutureTimeout as silence:
-                raise BrokerUnavailable(f"{doing} had no answer", next_step="run `penstock doctor`") from silence
-            asked_s = time.monotonic() - began
-            if asked_s > self._timeout_s or not self._may_pass(error_of(failure), about, asked_s=asked_s):
-                raise self._translated(failure, doing) from failure
-            time.sleep(_PAUSE_S)
-
-    def _may_pass(self, failure: KafkaError, about: TopicPartition | None, *, asked_s: float) -> bool:
-        """Whether the same question may have an answer in a moment."""
-        if failure.code() == KafkaError._TRANSPORT:
-            # One broker of several went away; the next question goes to another.
-            return asked_s < _OTHER_BROKER_S
-        if failure.code() == KafkaError._NOENT and about is not None:
-            # "No leader found" is said of a partition that does not exist as well as of one whose leader is moving.
-            topic = self._described([about.topic]).get(about.topic)
-            return topic is not None and about.partition < len(topic.partitions)
-        if failure.code() in _STALE_LEADER:
-            self._topics()
-            return True
-        return failure.code() in NOT_READY
-
-    def _asked(
-        self, wanted: Iterable[Key], ask: Callable[[Any, Iterable[Key]], Mapping[Key, Future[Any]]]
-    ) -> Callable[[Key], Callable[[Any], Future[Any]]]:
-        """Ask for all at once; who then wants one answer gets it, or asks for that one again."""
-        first = dict(ask(self._open_client(), list(wanted)))
-        return lambda key: lambda client: first.pop(key, None) or ask(client, [key])[key]
-
-    def _present(self, doing: str, ask: Callable[[Any], Future[Any]]) -> Any:
-        """The answer, or None when what was asked about does not exist."""
-        try:
-            return self._answer(doing, ask)
-        except NotFound:
-            return None
-
     def _wait(self, doing: str, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._client.timeout_s
         while not is_so():
             if time.monotonic() > deadline:
                 raise TransientError(f"{doing} took more than {self._settings.request_timeout}", next_step="try again")
-            time.sleep(_PAUSE_S)
+            time.sleep(PAUSE_S)
 
     def _nodes(self) -> list[Any]:
-        found = self._answer("asking for the brokers", lambda client: client.describe_cluster(**self._limit()))
+        found = self._client.answer("asking for the brokers", lambda client: client.describe_cluster(**self._limit))
         return list(found.nodes)
 
-    def _was_made(self, spec: TopicSpec, ask: Callable[[Any], Future[Any]]) -> bool:
+    def _was_made(self, spec: TopicSpec, ask: Ask) -> bool:
         try:
-            self._answer(f"creating topic {spec.name} ({spec.partitions} partitions)", ask)
+            self._client.answer(f"creating topic {spec.name} ({spec.partitions} partitions)", ask)
         except UsageError as refusal:
             cause = refusal.__cause__
             if isinstance(cause, KafkaException) and error_of(cause).code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -370,20 +267,9 @@ class Admin:
             raise
         return True
 
-    def _described(self, names: Iterable[str]) -> dict[str, Any]:
-        wanted = sorted(set(names))
-        if not wanted:
-            return {}
-        description = self._asked(
-            wanted,
-            lambda client, some: client.describe_topics(confluent_kafka.TopicCollection(list(some)), **self._limit()),
-        )
-        found = {name: self._present(f"describing topic {name}", description(name)) for name in wanted}
-        return {name: topic for name, topic in found.items() if topic is not None}
-
     def _are_led(self, names: Iterable[str], partitions: int = 1) -> bool:
         wanted = list(names)
-        found = self._described(wanted)
+        found = self._client.described(wanted)
         return len(found) == len(wanted) and all(
             len(topic.partitions) >= partitions and all(part.leader is not None for part in topic.partitions)
             for topic in found.values()
@@ -395,12 +281,12 @@ class Admin:
 
         def ask(client: Any, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
             targets = {confluent_kafka.TopicPartition(*each): spec for each in wanted}
-            futures = client.list_offsets(targets, isolation_level=isolation, **self._limit())
+            futures = client.list_offsets(targets, isolation_level=isolation, **self._limit)
             return {TopicPartition(key.topic, key.partition): future for key, future in futures.items()}
 
-        offset = self._asked(partitions, ask)
+        offset = self._client.asked(partitions, ask)
         return {
-            each: int(self._answer(f"asking for the bounds of {each}", offset(each), about=each).offset)
+            each: int(self._client.answer(f"asking for the bounds of {each}", offset(each), about=each).offset)
             for each in partitions
         }
 

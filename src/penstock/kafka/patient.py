@@ -1,0 +1,126 @@
+"""The admin client, with patience: what is asked is asked again as long as the broker is not ready for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, TypeVar
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from penstock.errors import BrokerUnavailable, NotFound, UsageError
+from penstock.kafka.errors import NOT_READY, ConnectionWatch, error_of, translated
+from penstock.kafka.properties import connect, properties
+from penstock.settings import KafkaSettings
+from penstock.values import TopicPartition
+
+Key = TypeVar("Key", bound=Hashable)
+Ask = Callable[[Any], Future[Any]]
+"""Puts a question to the client."""
+
+PAUSE_S = 0.02
+_OTHER_BROKER_S = 3.0
+
+# The admin client goes on asking the leader that it knows, until it reads the metadata again.
+_STALE_LEADER = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+
+class PatientClient:
+    """Raises errors of ours; each answer is bounded by `settings.request_timeout`. For several threads."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.timeout_s = settings.request_timeout.seconds
+        self.limit = {"request_timeout": self.timeout_s}
+        self._watch = ConnectionWatch(settings.bootstrap_servers)
+        self._client: Any = connect(AdminClient, properties(settings, preferred={}, fixed={}), self._watch)
+
+    def opened(self) -> Any:
+        """The client itself. Raises UsageError when this is closed."""
+        if self._client is None:
+            raise UsageError("this Admin is closed", next_step="make a new one")
+        return self._client
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._client = None
+
+    def answer(self, doing: str, ask: Ask, *, about: TopicPartition | None = None) -> Any:
+        """Ask, and ask again as long as the broker is not ready."""
+        began = time.monotonic()
+        while True:
+            try:
+                answer = ask(self.opened()).result(self.timeout_s + 5)
+                self._watch.forget()
+                return answer
+            except KafkaException as raised:
+                failure = raised
+            except FutureTimeout as silence:
+                raise BrokerUnavailable(f"{doing} had no answer", next_step="run `penstock doctor`") from silence
+            asked_s = time.monotonic() - began
+            if asked_s > self.timeout_s or not self._may_pass(error_of(failure), about, asked_s=asked_s):
+                raise self._translated(failure, doing) from failure
+            time.sleep(PAUSE_S)
+
+    def present(self, doing: str, ask: Ask) -> Any:
+        """The answer, or None when what was asked about does not exist."""
+        try:
+            return self.answer(doing, ask)
+        except NotFound:
+            return None
+
+    def asked(
+        self, wanted: Iterable[Key], ask: Callable[[Any, Iterable[Key]], Mapping[Key, Future[Any]]]
+    ) -> Callable[[Key], Ask]:
+        """Ask for all at once; who then wants one answer gets it, or asks for that one again."""
+        first = dict(ask(self.opened(), list(wanted)))
+        return lambda key: lambda client: first.pop(key, None) or ask(client, [key])[key]
+
+    def topics(self) -> dict[str, Any]:
+        """All topics but Kafka's own, with their partitions; it learns anew who leads them."""
+        try:
+            topics = self.opened().list_topics(timeout=self.timeout_s).topics
+        except KafkaException as failure:
+            raise self._translated(failure, "listing topics") from failure
+        return {name: topic for name, topic in topics.items() if not name.startswith("__")}
+
+    def described(self, names: Iterable[str]) -> dict[str, Any]:
+        """The same of these topics, with their replicas; those that do not exist are left out."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        description = self.asked(
+            wanted,
+            lambda client, some: client.describe_topics(confluent_kafka.TopicCollection(list(some)), **self.limit),
+        )
+        found = {name: self.present(f"describing topic {name}", description(name)) for name in wanted}
+        return {name: topic for name, topic in found.items() if topic is not None}
+
+    def _may_pass(self, failure: KafkaError, about: TopicPartition | None, *, asked_s: float) -> bool:
+        """Whether the same question may have an answer in a moment."""
+        if failure.code() == KafkaError._TRANSPORT:
+            # One broker of several went away; the next question goes to another.
+            return asked_s < _OTHER_BROKER_S
+        if failure.code() == KafkaError._NOENT and about is not None:
+            # "No leader found" is said of a partition that does not exist as well as of one whose leader is moving.
+            topic = self.described([about.topic]).get(about.topic)
+            return topic is not None and about.partition < len(topic.partitions)
+        if failure.code() in _STALE_LEADER:
+            self.topics()
+            return True
+        return failure.code() in NOT_READY
+
+    def _translated(self, failure: KafkaException | KafkaError, doing: str) -> Exception:
+        # The client tells of its connections, and logs, only when it is polled.
+        self.opened().poll(0)
+        return translated(failure, doing, watch=self._watch)
