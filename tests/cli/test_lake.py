@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -200,10 +199,17 @@ def test_a_run_lands_and_is_met_by_others_until_it_is_stopped_and_its_standby_ta
     second.wait_for("lake pipeline started")
     land.send(*range(15, 20))
     second.wait_for("lake landed", lambda told: told["rows"] == 5)
-    # Asked twice, it ends at once.
+    # Its Java hangs, and the stop waits for it. Asked again it ends at once, and Java with it.
+    javas = [each for each in psutil.Process(second.process.pid).children(recursive=True) if each.name() == "java"]
+    assert javas
+    for java in javas:
+        java.suspend()
     second.process.send_signal(signal.SIGINT)
-    os.kill(second.process.pid, signal.SIGINT)
-    second.ended()
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.process.wait(3)
+    second.process.send_signal(signal.SIGTERM)
+    assert second.process.wait(20) == 128 + signal.SIGTERM
+    assert psutil.wait_procs(javas, timeout=60)[1] == []
     (table,) = land.status()["tables"]
     assert table["rows"] == 20
 

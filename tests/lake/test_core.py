@@ -17,9 +17,10 @@ from penstock.crash import armed
 from penstock.errors import ConfigError, Fenced, Gap, Refused, Restored
 from penstock.kafka.transactions import Transactions
 from penstock.lake.pipeline import Pipeline
+from penstock.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from penstock.broker import Embedded
 
@@ -320,3 +321,24 @@ def test_several_topics_in_one_table_and_one_topic_in_several(ground: Ground, tm
     assert [sorted(row["id"] for row in rows_of(table)) for table in (even, odd)] == [[100, 102], [101]]
     assert stored_in(even) == stored_in(odd) == {f"{other.app_id}-0": 2}
     other.close()
+
+
+def test_a_function_from_frame_to_frame_computes_what_lands_and_one_that_aggregates_is_refused_at_the_start(
+    ground: Ground,
+) -> None:
+    def twice(rows: DataFrame) -> DataFrame:
+        return rows.selectExpr("*", "id * 2 AS twice")
+
+    def counted(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("id").count()
+
+    settings, options = Settings(kafka=ground.kafka), ground.options(ends_at_latest_offsets=True)
+    ground.send(0, range(3))
+
+    with pytest.raises(ConfigError, match="does more than compute columns: Aggregate"):
+        Pipeline(options, settings, session=ground.spark, transform=counted).start()
+    assert not ground.table.exists()
+    Pipeline(options, settings, session=ground.spark, transform=twice).run()
+
+    assert sorted((row["id"], row["twice"]) for row in rows_of(ground.table)) == [(0, 0), (1, 2), (2, 4)]
+    assert stored_in(ground.table) == {f"{ground.app_id}-0": 2}

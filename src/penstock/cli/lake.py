@@ -93,14 +93,15 @@ def run(
     with embedded_broker(config, quiet=quiet) if embedded else nullcontext(None) as bootstrap:
         if bootstrap is not None:
             settings = replace(settings, kafka=replace(settings.kafka, bootstrap_servers=bootstrap))
-        with shown(as_json=as_json, quiet=quiet) as show:
+        with shown(as_json=as_json, quiet=quiet) as screen:
             failure = serve(
                 settings,
                 pipelines,
                 start_session=lambda: started_session(settings, quiet=True),
                 is_standby=standby,
                 grace=duration(grace),
-                show=show,
+                show=screen.show,
+                leave=screen.leave,
                 metrics_port=metrics_port,
             )
     if failure is not None:

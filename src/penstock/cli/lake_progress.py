@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -17,23 +20,35 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 10.0
 
+_LAST_LINES_S = 1.0
+_CURSOR_AND_NEW_LINE = b"\x1b[?25h\r\n"
+
 Show = Callable[[Sequence[LakeProgressed]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Where a run shows itself."""
+
+    show: Show = lambda _: None
+    leave: Callable[[], None] = lambda: None
+    """Leaves a terminal in order where the process ends at once, without the end of the block."""
+
+
 @contextmanager
-def shown(*, as_json: bool, quiet: bool) -> Iterator[Show]:
+def shown(*, as_json: bool, quiet: bool) -> Iterator[Screen]:
     """Show what it is given, and with JSON every event of the lake, while the block lasts."""
     if as_json:
         with subscribed(_print_event):
-            yield lambda _: None
+            yield Screen()
     elif quiet:
-        yield lambda _: None
+        yield Screen()
     elif sys.stderr.isatty():
-        with _live() as show:
-            yield show
+        with _live() as screen:
+            yield screen
     else:
         lines = Lines()
-        yield lambda all_of_them: _say(lines.due(all_of_them, at=time.monotonic()))
+        yield Screen(lambda all_of_them: _say(lines.due(all_of_them, at=time.monotonic())))
 
 
 class Lines:
@@ -68,13 +83,56 @@ def _say(lines: list[str]) -> None:
 
 
 @contextmanager
-def _live() -> Iterator[Show]:
+def _live() -> Iterator[Screen]:
+    """A table at the bottom of the terminal; what Java and our logs say meanwhile goes above it."""
+    from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
-    from penstock.cli.output import console
+    with os.fdopen(os.dup(2), "w") as terminal:
+        console = Console(file=terminal, highlight=False, no_color="NO_COLOR" in os.environ, soft_wrap=True)
+        live = Live(console=console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False)
+        with live, _others_tell(lambda line: console.print(Text(line))):
+            yield Screen(
+                lambda all_of_them: live.update(_table(all_of_them)),
+                lambda: _write(terminal.fileno(), _CURSOR_AND_NEW_LINE),
+            )
 
-    with Live(console=console(stderr=True), refresh_per_second=4, transient=False) as live:
-        yield lambda all_of_them: live.update(_table(all_of_them))
+
+@contextmanager
+def _others_tell(tell: Callable[[str], None]) -> Iterator[None]:
+    """Hear what we and our children write to stderr while the block lasts; whoever wrote past us would tear the table.
+
+    That Java's stdout is our stderr was seen to before.
+    """
+    numbers = (1, 2) if os.path.sameopenfile(1, 2) else (2,)
+    reading, writing = os.pipe()
+    kept = {number: os.dup(number) for number in numbers}
+    for number in numbers:
+        os.dup2(writing, number)
+    os.close(writing)
+    hearing = threading.Thread(target=_hear, args=(reading, tell), name="lake-others", daemon=True)
+    hearing.start()
+    try:
+        yield
+    finally:
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)
+        # It ends with the last one who could write.
+        hearing.join(_LAST_LINES_S)
+
+
+def _hear(reading: int, tell: Callable[[str], None]) -> None:
+    with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with suppress(Exception):  # if nobody read on, Java would wait for it one day
+                tell(line.rstrip("\n"))
+
+
+def _write(number: int, text: bytes) -> None:
+    with suppress(OSError):  # the terminal may be gone
+        os.write(number, text)
 
 
 def _table(all_of_them: Sequence[LakeProgressed]) -> Table:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ CLOSED_AFTER = duration("1h")
 VACUUM_LEAST_BESIDE_LANDING = duration("1h")
 
 _STOP_S = 5.0
+_AGAIN_S = 0.1
+_TASKS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +70,14 @@ def condition_of(values: Mapping[str, str | None]) -> str:
 
 
 def maintain(
-    session: SparkSession, options: LakeOptions, *, closed_after: Duration, beside_landing: bool
+    session: SparkSession,
+    options: LakeOptions,
+    *,
+    closed_after: Duration,
+    beside_landing: bool,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> list[Maintained]:
-    """Compact and clean all tables of a pipeline that exist, one after the other."""
+    """Compact and clean all tables of a pipeline that exist, one after the other. Raises CancelledError if given up."""
     own = _own_session(session, options)
     places = [landing.table for landing in options.landings()]
     if options.on_bad_messages == "quarantine":
@@ -77,7 +85,7 @@ def maintain(
     keep = max(options.vacuum_after, VACUUM_LEAST_BESIDE_LANDING) if beside_landing else options.vacuum_after
     tables = [Table(own, place) for place in dict.fromkeys(places)]
     return [
-        _maintained(own, table, options, closed_after=closed_after, keep=Duration(keep))
+        _maintained(own, table, options, closed_after=closed_after, keep=Duration(keep), given_up=given_up)
         for table in tables
         if table.exists()
     ]
@@ -98,16 +106,24 @@ class Caretaker:
     def stop(self) -> None:
         """What is under way is given up; the table is then as if it had not begun."""
         self._stopping.set()
-        if self._thread.is_alive():
+        deadline = time.monotonic() + _STOP_S
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            # Again and again: between two jobs there is nothing to cancel.
             with suppress(Exception):  # Java may be gone already
                 self._session.sparkContext.cancelJobGroup(self._jobs)
-            self._thread.join(_STOP_S)
+            self._thread.join(_AGAIN_S)
 
     def _run(self) -> None:
         while not self._stopping.wait(self._every.seconds):
             try:
                 self._session.sparkContext.setJobGroup(self._jobs, self._jobs, interruptOnCancel=True)
-                done = maintain(self._session, self._options, closed_after=self._every, beside_landing=True)
+                done = maintain(
+                    self._session,
+                    self._options,
+                    closed_after=self._every,
+                    beside_landing=True,
+                    given_up=self._stopping.is_set,
+                )
             except Exception as failure:  # noqa: BLE001 - landing must not suffer from it, and the next period comes
                 if not self._stopping.is_set():
                     reason = str(failure).partition("\n")[0]
@@ -133,6 +149,7 @@ def tell_of(pipeline: str, done: Maintained) -> None:
 def _own_session(session: SparkSession, options: LakeOptions) -> SparkSession:
     """Pipelines differ in the size of files that they want."""
     size = str(options.min_bytes_per_file)
+    tasks = _TASKS_PER_CORE * max(2, session.sparkContext.defaultParallelism)
     return operating_session(
         session,
         {
@@ -140,12 +157,22 @@ def _own_session(session: SparkSession, options: LakeOptions) -> SparkSession:
             "spark.databricks.delta.optimize.maxFileSize": size,
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
             "spark.databricks.delta.vacuum.logging.enabled": "true",
+            # Else Delta takes the table's own week, whatever VACUUM is told.
+            "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+            # The tasks of a VACUUM, however small the table is: 10,000 by default, and beside landing that is minutes.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks),
         },
     )
 
 
 def _maintained(
-    session: SparkSession, table: Table, options: LakeOptions, *, closed_after: Duration, keep: Duration
+    session: SparkSession,
+    table: Table,
+    options: LakeOptions,
+    *,
+    closed_after: Duration,
+    keep: Duration,
+    given_up: Callable[[], bool],
 ) -> Maintained:
     from delta.tables import DeltaTable
 
@@ -160,17 +187,20 @@ def _maintained(
     compacted = written = 0
     conditions = [condition_of(folder.values) for folder in folders]
     for condition in conditions:
+        _go_on_unless(given_up)
         optimizing = delta.optimize().where(condition) if condition else delta.optimize()
         metrics = optimizing.executeCompaction().select("metrics.*").first()
         compacted += int(metrics["numFilesRemoved"])
         written += int(metrics["numFilesAdded"])
+    _go_on_unless(given_up)
+    before = table.begin().read_version
     delta.vacuum(keep / 3_600_000)
     return Maintained(
         table=table.place,
         partitions=tuple(conditions),
         files_compacted=compacted,
         files_written=written,
-        files_removed=_removed(delta),
+        files_removed=_removed(delta, commits=table.begin().read_version - before),
         seconds=time.monotonic() - began,
     )
 
@@ -188,10 +218,17 @@ def _folder(row: Any) -> Folder:
     return Folder({entry["key"]: entry["value"] for entry in row["values"]}, row["small"], row["newest"])
 
 
-def _removed(delta: Any) -> int:
-    """How many files the last VACUUM removed: it writes that into the table's history."""
-    (last,) = delta.history(1).select("operation", "operationMetrics").collect()
-    return int((last["operationMetrics"] or {}).get("numDeletedFiles", 0)) if last["operation"] == "VACUUM END" else 0
+def _removed(delta: Any, *, commits: int) -> int:
+    """How many files the last VACUUM removed: it writes that into the table's history, where landing goes on beside."""
+    if commits < 1:
+        return 0
+    last = delta.history(commits).where("operation = 'VACUUM END'").select("operationMetrics").first()
+    return 0 if last is None else int((last["operationMetrics"] or {}).get("numDeletedFiles", 0))
+
+
+def _go_on_unless(given_up: Callable[[], bool]) -> None:
+    if given_up():
+        raise CancelledError
 
 
 def _escaped(value: str) -> str:

@@ -36,13 +36,14 @@ def serve(
     is_standby: bool,
     grace: Duration,
     show: Show,
+    leave: Callable[[], None] = lambda: None,
     metrics_port: int | None = None,
 ) -> PenstockError | None:
     """Run the pipelines until they end, or SIGTERM or Ctrl-C stops them; returns what failed.
 
-    Call it in the main thread. A second signal ends everything at once.
+    Call it in the main thread. A second signal ends everything at once; `leave` is the last that is called then.
     """
-    with stopped_by_signals() as stopping:
+    with stopped_by_signals(leave) as stopping:
         run = Run(
             settings,
             pipelines,
@@ -76,7 +77,7 @@ def _watched(run: Run, watch: Watch, stopping: threading.Event, show: Show) -> b
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
+def stopped_by_signals(leave: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
     """An event that the first SIGTERM or Ctrl-C sets; the second one ends the process, and Spark with it."""
     stopping = threading.Event()
 
@@ -84,6 +85,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         if stopping.is_set():
             if (java := java_process()) is not None:
                 java.kill()
+            leave()
             os._exit(128 + number)
         stopping.set()
 
