@@ -22,6 +22,8 @@ from penstock.settings import LakeSettings, Settings
 SPARK_LINE, SCALA = "4.0", "2.13"
 JAVAS = (17, 21)
 ANSWER_S = 3.0
+S3_STORE = "io.delta.storage.S3SingleDriverLogStore"
+"""What Delta writes its log to S3 with, unless it is told otherwise."""
 
 _INSTALL = "pip install 'penstock[lake]'"
 _PACKAGE = re.compile(r"(?P<group>[^:]+):(?P<artifact>[^:]+):(?P<version>[^:]+)")
@@ -185,13 +187,13 @@ def _s3_finding(name: str, settings: LakeSettings) -> Finding:
             "is on S3, and no client is named",
             'add packages = ["org.apache.hadoop:hadoop-aws:3.4.1"]',
         )
-    store = settings.spark.get("spark.delta.logStore.s3a.impl", "")
+    store = settings.spark.get("spark.delta.logStore.s3a.impl", S3_STORE).rpartition(".")[2]
     if "DynamoDB" in store:
-        return _finding(name, Status.GREEN, "on S3 with a log store that is safe for several writers")
+        return _finding(name, Status.GREEN, f"on S3 with {store}, a log store that is safe for several writers")
     return _finding(
         name,
         Status.YELLOW,
-        "on S3: safe as long as only Penstock writes, by its locks",
+        f"on S3 with {store}: safe as long as only Penstock writes, by its locks",
         "with other writers set spark.delta.logStore.s3a.impl = io.delta.storage.S3DynamoDBLogStore in [lake.spark]",
     )
 

@@ -105,6 +105,8 @@ def spark_session(settings: LakeSettings, *, progress: Progress | None = None) -
         raise Unavailable(
             f"Spark did not start: {failure}", next_step="`penstock doctor --lake` says what fits"
         ) from failure
+    if not settings.master.startswith("local") and not _is_submitted():
+        _hand_out_packages(session)
     return session
 
 
@@ -138,6 +140,15 @@ def beside_given(given: Mapping[str, str]) -> dict[str, str]:
         # Of two the last one counts for Java.
         ours[_EXECUTOR_OPTIONS] = f"{_AVRO_OPTIONS} {given[_EXECUTOR_OPTIONS]}"
     return ours
+
+
+def _hand_out_packages(session: SparkSession) -> None:
+    """Executors get the jars that `spark.jars` names, and ours hide there those that Spark resolved for the driver."""
+    resolved: str = session._jvm.java.lang.System.getProperty("spark.jars") or ""
+    named = set(session.sparkContext.getConf().get("spark.jars", "").split(","))
+    for jar in resolved.split(","):
+        if jar and jar not in named:
+            session.sparkContext._jsc.sc().addJar(jar)
 
 
 def _submitted(settings: LakeSettings) -> dict[str, str]:

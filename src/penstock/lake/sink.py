@@ -233,6 +233,10 @@ class Transaction:
         text = self._delta.util.JsonUtils.mapper().writeValueAsString(every)
         return {each["appId"]: int(each["version"]) for each in json.loads(text)}
 
+    def committed_ms(self) -> int:
+        """When the version that it reads was committed."""
+        return int(self._txn.snapshot().timestamp())
+
     def guard(self, naming: Naming, partitions: Iterable[TopicPartition]) -> None:
         """The same without asking: for who knows the offsets, since nobody has committed since."""
         self._guard(naming.of(each) for each in partitions)

@@ -142,5 +142,6 @@ def _facts_by_spark(session: SparkSession, place: str) -> TableFacts | None:
         files=told["files"],
         bytes=told["bytes"] or 0,
         rows=(told["rows"] or 0) if not told["untold"] else None,
+        committed_ms=transaction.committed_ms(),
         transactions=transaction.all_stored(),
     )

@@ -74,7 +74,12 @@ def test_another_line_of_spark_is_fine_with_jars_of_its_own() -> None:
         ("/lake/orders", {}, Status.GREEN, "one process at a time"),
         ("/lake/orders", {"master": "spark://host:7077"}, Status.YELLOW, "is on a disk, and Spark runs on spark://"),
         ("s3://bucket/orders", {}, Status.YELLOW, "no client is named"),
-        ("s3a://bucket/orders", {"packages": ("org.apache.hadoop:hadoop-aws:3.4.1",)}, Status.YELLOW, "only Penstock"),
+        (
+            "s3a://bucket/orders",
+            {"packages": ("org.apache.hadoop:hadoop-aws:3.4.1",)},
+            Status.YELLOW,
+            "with S3SingleDriverLogStore: safe as long as only Penstock writes",
+        ),
         (
             "s3a://bucket/orders",
             {
@@ -82,7 +87,7 @@ def test_another_line_of_spark_is_fine_with_jars_of_its_own() -> None:
                 "spark": {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"},
             },
             Status.GREEN,
-            "several writers",
+            "with S3DynamoDBLogStore, a log store that is safe for several writers",
         ),
         ("abfss://box@account.example/orders", {}, Status.GREEN, "several writers"),
         ("gs://bucket/orders", {}, Status.YELLOW, "no connector"),
