@@ -22,12 +22,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.claims.group import Group
-from penstock.claims.job import Job, Run, running, set_by_signals
+from penstock.claims.job import Job, Run, running
 from penstock.claims.lock import Lock
 from penstock.config import load
 from penstock.errors import ConfigError, UsageError
 from penstock.queue.solitude import Solitude
 from penstock.settings import Settings
+from penstock.signals import heeded
 from penstock.values import DurationLike, checked_name, duration
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class App:
 
     def run_jobs(self, *, grace: DurationLike = "30s") -> None:
         """Run what `every` named until SIGTERM or Ctrl-C. Call it in the main thread."""
-        with self.jobs(grace=grace) as stopping, set_by_signals(stopping):
+        with self.jobs(grace=grace) as stopping, heeded(lambda _: stopping.set(), once=True):
             stopping.wait()
 
     # Queues
@@ -222,7 +223,8 @@ class App:
         from penstock.queue.running import check_ends, keep_working
 
         stop = stopping or threading.Event()
-        with set_by_signals(stop) if stopping is None else nullcontext(), self.working(grace=grace) as stations:
+        signals = heeded(lambda _: stop.set(), once=True) if stopping is None else nullcontext()
+        with signals, self.working(grace=grace) as stations:
             keep_working(stations, stop)
         check_ends(stations)
 

@@ -15,7 +15,6 @@ machine's own clock decides, and however many periods were missed, the job runs 
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -238,24 +237,3 @@ def running(jobs: Iterable[Job], *, grace: DurationLike) -> Iterator[threading.E
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 log.warning("%s did not end in time", thread.name)
-
-
-@contextmanager
-def set_by_signals(event: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set the event; the second one does what it would do without us."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def on_signal(number: int, frame: object) -> None:
-        restore()
-        event.set()
-
-    for number in before:
-        signal.signal(number, on_signal)
-    try:
-        yield
-    finally:
-        restore()

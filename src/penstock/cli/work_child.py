@@ -25,6 +25,7 @@ from penstock.config import load
 from penstock.errors import PenstockError
 from penstock.queue.running import check_ends, keep_working
 from penstock.queue.supervise import AWAY, FAILED, READY
+from penstock.signals import heeded
 from penstock.values import Duration
 
 if TYPE_CHECKING:
@@ -39,13 +40,19 @@ def main(arguments: Sequence[str]) -> int:
     # What the handlers start must not keep it open.
     line.set_inheritable(False)
     stopping, grace = threading.Event(), Duration(int(grace_ms))
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    with heeded(lambda _: stopping.set()):
+        return _serve(target, line, stopping, grace, int(metrics_port[0]) if metrics_port else None)
+
+
+def _serve(
+    target: str, line: socket.socket, stopping: threading.Event, grace: Duration, metrics_port: int | None
+) -> int:
     threading.Thread(target=_outlive_nobody, args=(line, stopping, grace), name="penstock-line", daemon=True).start()
     try:
         with (
             logging_to_stderr(load().settings.log),
             # A port that is taken is found before anything else begins.
-            watched(int(metrics_port[0]) if metrics_port else None, stopping=stopping) as watch,
+            watched(metrics_port, stopping=stopping) as watch,
         ):
             app = loaded_app(target)
             app.check_workable()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +17,7 @@ from penstock.observe.events import LakeProgressed
 from penstock.observe.health import Check, Health
 from penstock.observe.serving import measured
 from penstock.settings import Settings
+from penstock.signals import heeded
 from penstock.values import Duration
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def stopped_by_signals(leave: Callable[[], None] = lambda: None) -> Iterator[thr
     """An event that the first SIGTERM or Ctrl-C sets; the second one ends the process, and Spark with it."""
     stopping = threading.Event()
 
-    def heed(number: int, _frame: object) -> None:
+    def heed(number: int) -> None:
         if stopping.is_set():
             if (java := java_process()) is not None:
                 java.kill()
@@ -89,12 +89,8 @@ def stopped_by_signals(leave: Callable[[], None] = lambda: None) -> Iterator[thr
             os._exit(128 + number)
         stopping.set()
 
-    before = {number: signal.signal(number, heed) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with heeded(heed):
         yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _measured(run: Run, port: int | None) -> AbstractContextManager[None]:
