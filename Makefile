@@ -30,10 +30,10 @@ demo: setup ## see it work: an embedded Kafka, a ledger, a queue, a lake, four k
 PROCESSES ?= 2
 
 test: setup postgres ## all tests but the heavier forms (ARGS="-k name" goes to pytest)
-	exec $(BIN)/pytest -m "not long" -n $(PROCESSES) --dist loadfile $(ARGS)
+	exec $(BIN)/pytest -m "not long" -n $(PROCESSES) --dist loadfile --max-worker-restart 0 $(ARGS)
 
 test-long: setup postgres ## all tests, with the heavier forms of the fault and load tests
-	exec $(BIN)/pytest -n $(PROCESSES) --dist loadfile $(ARGS)
+	exec $(BIN)/pytest -n $(PROCESSES) --dist loadfile --max-worker-restart 0 $(ARGS)
 
 postgres: setup ## a PostgreSQL server for the tests, if the machine has none: unpacked into .venv, not installed
 	@tests/real/fetch_postgres.sh

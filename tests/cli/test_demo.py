@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from real_process import started
 
 from penstock.cli import demo_lake
 from penstock.cli.demo import Story
@@ -135,24 +136,15 @@ def test_what_is_wrong_in_the_lake_is_told(changed: dict[str, Any], broken: list
 @contextmanager
 def started_demo(folder: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """A demo that has told its story and stays, with what it told; gone at the end, whatever happens."""
-    with subprocess.Popen(
-        [*PENSTOCK, "demo"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environ},
-    ) as demo:
-        try:
-            assert demo.stdout is not None
-            told: list[str] = []
-            for line in demo.stdout:
-                told.append(line)
-                if "Ctrl-C stops all" in line:
-                    break
-            yield demo, told
-        finally:
-            demo.kill()
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started([*PENSTOCK, "demo"], cwd=folder, env={**os.environ, **environ}, **out) as demo:
+        assert demo.stdout is not None
+        told: list[str] = []
+        for line in demo.stdout:
+            told.append(line)
+            if "Ctrl-C stops all" in line:
+                break
+        yield demo, told
 
 
 def test_without_spark_the_lake_is_left_out_and_ctrl_c_stops_all(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from real_kafka import append, eventually, new_topic, settings_for, unique
+from real_process import started
 from real_terminal import Terminal
 from rich.console import Console
 
@@ -139,16 +140,15 @@ def test_ended_at_once_by_a_second_ctrl_c_the_terminal_has_its_cursor_and_a_new_
 
 
 def test_without_a_terminal_there_are_sentences_and_nothing_that_moves(tmp_path: Path) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, "stop"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    with child:
+    command = [sys.executable, "-c", SCRIPT, "stop"]
+    with started(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stderr is not None
         assert child.stdout is not None
         lines = [child.stderr.readline() for _ in range(3)]
         child.send_signal(signal.SIGTERM)
         lines += child.stderr.readlines()
         printed = child.stdout.read()
+        child.wait(30)
 
     assert (child.returncode, printed) == (0, "")
     assert lines == [

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from real_process import started
 
 from penstock.broker import Embedded
 from penstock.broker.datafolder import node_folder
@@ -197,13 +198,10 @@ with kafka:
 def _parent(data: Path | None) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
     """A process with a broker in a `with`, the broker's pid, and its data folder."""
     command = [sys.executable, "-c", _PARENT, str(data or "")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         pid, folder = json.loads(process.stdout.readline())
-        try:
-            yield process, pid, Path(folder)
-        finally:
-            process.kill()
+        yield process, pid, Path(folder)
 
 
 def test_a_broker_does_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> None:

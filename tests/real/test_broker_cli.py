@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from real_process import started
 
 from penstock.broker import pidfile
 from penstock.broker.probe import NOBODY, membership
@@ -99,9 +100,7 @@ def test_a_port_in_use_is_an_error_that_names_the_way_out(home: Path, penstock_b
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_foreground_it_stays_until_it_is_told_to_end(home: Path, ending: signal.Signals) -> None:
     command = [*PENSTOCK, "broker", "start", "--foreground", "--port", "0", "--data", str(home / "data"), "--json"]
-    with subprocess.Popen(
-        command, env=_environ(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with started(command, env=_environ(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         text = ""

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from real_process import started
 
 from penstock.broker import jars
 from penstock.broker.jars import Fetching, Jar
@@ -212,7 +213,7 @@ def test_a_first_start_that_is_killed_leaves_the_next_one_nothing_wrong(reposito
     lines = "".join(f"{j.group}:{j.artifact}:{j.version} {j.sha256} {j.size}\n" for j in [*wanted, stalled])
     command = [sys.executable, "-c", _FIRST_START, repository.url]
 
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL) as process:
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None
         process.stdin.write(lines)
         process.stdin.close()

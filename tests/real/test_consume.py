@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from real_process import started
 
 from penstock.broker import Embedded
 from penstock.claims.batch import Batch
@@ -159,7 +160,7 @@ with Group(settings, "shop", client="child").consume([topic], delivery=delivery,
 def test_a_killed_member_is_taken_over(settings: Settings, topic: str, delivery: str) -> None:
     send(settings, topic, 2_000)
     command = [sys.executable, "-c", CHILD, settings.kafka.bootstrap_servers, settings.claims.topic, topic, delivery]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    with started(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         first = [int(child.stdout.readline()) for _ in range(500)]
         child.send_signal(signal.SIGKILL)

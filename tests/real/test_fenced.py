@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from real_kafka import append, eventually, unique
 from real_postgres import Postgres
+from real_process import started
 
 from penstock.broker import Embedded
 from penstock.claims.fenced import FencedFile, create_fences, fenced
@@ -299,13 +300,9 @@ def settings(penstock_broker: Embedded) -> Settings:
 @contextmanager
 def child(kind: str, settings: Settings, path: Path, dsn: str, name: str) -> Iterator[subprocess.Popen[str]]:
     given = [kind, settings.kafka.bootstrap_servers, settings.claims.topic, str(path), dsn, name]
-    with subprocess.Popen(
-        [sys.executable, "-c", CHILD, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    command = [sys.executable, "-c", CHILD, *given]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
 
 
 def said(process: subprocess.Popen[str]) -> str:

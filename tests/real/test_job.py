@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from real_kafka import eventually, recorded_events, unique
+from real_process import started
 
 from penstock import App
 from penstock.broker import Embedded
@@ -151,14 +152,9 @@ Job(settings, "report", work, every="1000w", delivery=delivery, client="child").
 def at_work(settings: Settings, delivery: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     given = [settings.kafka.bootstrap_servers, settings.claims.topic, delivery]
     command = [sys.executable, "-c", CHILD, *given]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as child:
-        try:
-            assert child.stdout is not None
-            yield child, int(child.stdout.readline())
-        finally:
-            child.kill()
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        assert child.stdout is not None
+        yield child, int(child.stdout.readline())
 
 
 @pytest.mark.parametrize(("delivery", "runs_again"), [("at_least_once", True), ("at_most_once", False)])

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from real_process import started
 
 from penstock.broker import Embedded
 from penstock.claims.lock import Lock
@@ -53,12 +54,9 @@ with Lock(settings, name, client="child") as lock:
 @contextmanager
 def held_by_a_process(settings: Settings, name: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     command = [sys.executable, "-c", HOLDER, settings.kafka.bootstrap_servers, settings.claims.topic, name]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout is not None
-            yield child, int(child.stdout.readline())
-        finally:
-            child.kill()
+    with started(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        yield child, int(child.stdout.readline())
 
 
 def until(is_so: Callable[[], bool], *, within_s: float = 60) -> None:
@@ -121,22 +119,19 @@ REGAINER = HOLDER.replace('print("lost", flush=True)', "sys.stdin.readline(); pr
 def test_a_lock_that_was_lost_is_not_regained_under_the_hands_of_its_former_holder(settings: Settings) -> None:
     """Who wakes and asks for its token must not be given one that would pass the fence."""
     command = [sys.executable, "-c", REGAINER, settings.kafka.bootstrap_servers, settings.claims.topic, "report"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdin is not None
-            token = int(child.stdout.readline())
-            os.kill(child.pid, signal.SIGSTOP)
-            with Lock(settings, "report", client="b", timeout="60s"):
-                pass  # taken over and given back while it slept: free again when it wakes
-            os.kill(child.pid, signal.SIGCONT)
-            time.sleep(2)  # as long as a claim takes many times over; there is no event for what must not happen
-            child.stdin.write("\n")
-            child.stdin.flush()
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        token = int(child.stdout.readline())
+        os.kill(child.pid, signal.SIGSTOP)
+        with Lock(settings, "report", client="b", timeout="60s"):
+            pass  # taken over and given back while it slept: free again when it wakes
+        os.kill(child.pid, signal.SIGCONT)
+        time.sleep(2)  # as long as a claim takes many times over; there is no event for what must not happen
+        child.stdin.write("\n")
+        child.stdin.flush()
 
-            assert int(child.stdout.readline()) == token
-        finally:
-            child.kill()
+        assert int(child.stdout.readline()) == token
 
 
 def test_a_holder_that_cannot_reach_the_broker_knows_that_it_may_have_lost(settings: Settings) -> None:

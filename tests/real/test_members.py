@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from real_process import started
 
 from penstock.broker import Embedded
 from penstock.claims.consumption import Consumption
@@ -154,14 +155,11 @@ def child(settings: Settings, topic: str, client: str = "") -> Iterator[subproce
     """A member in another process that has all partitions, named by the setting."""
     heartbeat = str(settings.claims.heartbeat.seconds)
     arguments = [settings.kafka.bootstrap_servers, settings.claims.topic, heartbeat, topic, client]
-    with subprocess.Popen([sys.executable, "-c", CHILD, *arguments], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            everything = f"holds {' '.join(str(number) for number in range(PARTITIONS))}\n"
-            until(lambda: process.stdout is not None and process.stdout.readline() == everything)
-            yield process
-        finally:
-            process.kill()
+    with started([sys.executable, "-c", CHILD, *arguments], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        everything = f"holds {' '.join(str(number) for number in range(PARTITIONS))}\n"
+        until(lambda: process.stdout is not None and process.stdout.readline() == everything)
+        yield process
 
 
 # Names and restarts

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 from real_kafka import append, eventually, values_in
+from real_process import started
 
 from penstock.broker import Embedded
 from penstock.claims.batch import Batch
@@ -78,13 +79,9 @@ def topics(settings: Settings) -> tuple[str, str]:
 @contextmanager
 def child(settings: Settings, *topics: str, code: str = CHILD, client: str = "a") -> Iterator[subprocess.Popen[str]]:
     arguments = [settings.kafka.bootstrap_servers, settings.claims.topic, client, *topics]
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    command = [sys.executable, "-c", code, *arguments]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield process
 
 
 def said(process: subprocess.Popen[str]) -> str:
