@@ -31,7 +31,7 @@ def opened_tail(settings: Settings, instance: str) -> Tail[Claims]:
     """
     topic = coordination_topic(settings)
     make_ledger(settings.kafka, topic, partitions=settings.claims.partitions)
-    ledger, snapshots = open_ledger(settings.kafka, topic)
+    ledger, snapshots = open_ledger(settings.kafka, topic, was_made=True)
     check_partitions(topic, ledger.partition_count(), settings.claims)
     return Tail(
         ledger,

@@ -99,7 +99,8 @@ class Admin:
     def create(self, specs: Iterable[TopicSpec]) -> tuple[str, ...]:
         """Make what is missing and return its names; what exists is left as it is.
 
-        Returns when every new partition has a leader.
+        Returns when every new partition has a leader, and what somebody else just made can be seen by us too: the
+        controller knows of it before the other brokers do.
         """
         wanted = list(specs)
         if not wanted:
@@ -110,7 +111,11 @@ class Admin:
             new, lambda client, names: client.create_topics([new[name] for name in names], **self._limit)
         )
         made = tuple(spec.name for spec in wanted if self._was_made(spec, creation(spec.name)))
-        self._wait(f"waiting for leaders of {', '.join(made)}", lambda: self._are_led(made))
+        others = new.keys() - set(made)
+        self._wait(
+            f"waiting for {', '.join(new)}",
+            lambda: self._are_led(made) and len(self._client.described(others)) == len(others),
+        )
         return made
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:

@@ -80,22 +80,24 @@ class KafkaLog:
             self.on_failure(failed.partition, failed.key, failed.reason.what)
 
 
-def open_ledger(settings: KafkaSettings, name: str) -> tuple[KafkaLog, Snapshots]:
+def open_ledger(settings: KafkaSettings, name: str, *, was_made: bool = False) -> tuple[KafkaLog, Snapshots]:
     """The log and the snapshots of a ledger, if its topics are as they must be.
 
-    Raises NotFound when a topic is missing, Refused when a setting of one would break the ledger's promises.
+    Who knows that its topics were made waits longer for them to be seen. Raises NotFound when one is missing, Refused
+    when a setting of one would break the ledger's promises.
     """
     specs = ledger_topics(name, partitions=1)
     with Admin(settings) as admin:
-        found = _described(admin, [spec.name for spec in specs])
+        within_s = settings.request_timeout.seconds if was_made else _PROPAGATION_S
+        found = _described(admin, [spec.name for spec in specs], within_s)
     for spec in specs:
         _check(spec, found[spec.name])
     return KafkaLog(settings, specs[0].name), Snapshots(KafkaLog(settings, specs[1].name))
 
 
-def _described(admin: Admin, names: list[str]) -> dict[str, TopicInfo]:
+def _described(admin: Admin, names: list[str], within_s: float = _PROPAGATION_S) -> dict[str, TopicInfo]:
     """All of these topics; one that was made a moment ago may not be known to every broker yet."""
-    deadline = time.monotonic() + _PROPAGATION_S
+    deadline = time.monotonic() + within_s
     while True:
         found = admin.describe(names)
         missing = [name for name in names if name not in found]

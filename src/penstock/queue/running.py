@@ -197,7 +197,7 @@ class Station:
         return False
 
     def _opened_tail(self) -> Tail[QueueMachine]:
-        ledger, snapshots = open_ledger(self._settings.kafka, self._upkeep.ledger)
+        ledger, snapshots = open_ledger(self._settings.kafka, self._upkeep.ledger, was_made=True)
         return Tail(
             ledger,
             snapshots,
