@@ -117,14 +117,16 @@ class BatchPile(Pile[Batch]):
         unacked = [
             number for number, answer in enumerate(answers) if answer is not None and isinstance(answer, _NOT_ACKED)
         ]
-        outcomes = [self.outcome(piece[number], answers[number]) for number in unacked]
-        for number, outcome in zip(unacked, outcomes, strict=True):
-            self.settle(piece[number], outcome)
+        failing = [piece[number] for number in unacked]
+        outcomes = [self.outcome(message, answers[number]) for message, number in zip(failing, unacked, strict=True)]
+        for message, outcome in zip(failing, outcomes, strict=True):
+            self.settle(message, outcome)
+        spans = [message._span for message in failing]
         reached = 0
         for hand, stretch in piece._parts:
             first, reached = reached, reached + len(stretch.records)
-            inside = unacked[bisect_left(unacked, first) : bisect_left(unacked, reached)]
-            for part in outside(stretch.range, tuple(piece[number]._span for number in inside)):
+            inside = spans[bisect_left(unacked, first) : bisect_left(unacked, reached)]
+            for part in outside(stretch.range, inside):
                 self.tell(hand, part, ACKED)
         return any(outcome.kind == "released" for outcome in outcomes)
 
@@ -186,7 +188,7 @@ class BatchPile(Pile[Batch]):
 
     def deadline_ms(self, seat: Seat[Batch], piece: Batch) -> int:
         limit_ms = seat.began_ms + (self.manner.time_limit_ms or 0)
-        return max([limit_ms, *(message._deadline_ms for message in piece._messages or ())])
+        return max([limit_ms, *(message._deadline_ms for message in piece._made.values())])
 
     def _forget(self, batch: Batch) -> None:
         with self.lock:

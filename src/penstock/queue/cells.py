@@ -18,6 +18,10 @@ class Status(Enum):
     FINISHED = "finished"
 
 
+# An enum looks its members up in Python code, each time; these are asked for with every message.
+IS_READY, IS_WAITING, IS_LEASED, IS_BURIED, IS_FINISHED = Status
+
+
 class Cell(NamedTuple):
     status: Status
     charges: int = 0
@@ -39,23 +43,23 @@ class Cell(NamedTuple):
         return self.charges + 1
 
     def leased(self, epoch: int) -> Cell:
-        return Cell(Status.LEASED, self.charges, self.losses, epoch, 0, 0, self.progress, self.is_kept)
+        return Cell(IS_LEASED, self.charges, self.losses, epoch, 0, 0, self.progress, self.is_kept)
 
     def lost(self, *, alone: bool) -> Cell:
         """Free again after a lease that ended without a word; who was alone in it is charged for that."""
-        return Cell(Status.READY, self.charges + alone, self.losses + 1, -1, 0, 0, self.progress, self.is_kept)
+        return Cell(IS_READY, self.charges + alone, self.losses + 1, -1, 0, 0, self.progress, self.is_kept)
 
     def released(self, *, counts: bool, due_ms: int, delay_ms: int) -> Cell:
         charges = self.charges + counts
         if not delay_ms:
-            return Cell(Status.READY, charges, self.losses, -1, 0, 0, self.progress, self.is_kept)
-        return Cell(Status.WAITING, charges, self.losses, -1, due_ms, delay_ms, self.progress, self.is_kept)
+            return Cell(IS_READY, charges, self.losses, -1, 0, 0, self.progress, self.is_kept)
+        return Cell(IS_WAITING, charges, self.losses, -1, due_ms, delay_ms, self.progress, self.is_kept)
 
     def buried(self, by: int) -> Cell:
-        return Cell(Status.BURIED, self.charges + 1, self.losses, by, 0, 0, None, self.is_kept)
+        return Cell(IS_BURIED, self.charges + 1, self.losses, by, 0, 0, None, self.is_kept)
 
 
-READY = Cell(Status.READY)
+READY = Cell(IS_READY)
 """As every offset begins."""
-FINISHED = Cell(Status.FINISHED)
+FINISHED = Cell(IS_FINISHED)
 """Nothing else is remembered of a finished one, so that neighbours become one run."""

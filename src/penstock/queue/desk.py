@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from penstock.ledger.codec import Record
 from penstock.ledger.tail import Ticket
-from penstock.queue.cells import Status
+from penstock.queue.cells import IS_BURIED, IS_FINISHED, IS_LEASED, Cell
 from penstock.queue.gaps import Gaps, unfinished
 from penstock.queue.hand import Hand
 from penstock.queue.line import Line
@@ -147,15 +147,21 @@ class Desk:
         """Read again: those that were in lost leases go apart, in groups of their own."""
         log_ms = self.log_ms(now_ms)
         for stretch in stretches:
+            cell = machine.cells.only(*stretch.range)
+            if cell is not None:
+                self._put_in_line(machine, stretch, cell, log_ms)
+                continue
             for run in machine.cells.runs(*stretch.range):
-                is_leased = run.value.status is Status.LEASED
-                if is_leased and not machine.may_be_granted(run.value, log_ms):
-                    # Somebody was quicker. When that lease ends, we hear of it, or it is found as expired.
-                    continue
-                losses = run.value.losses + is_leased
-                line = self.suspects.setdefault(losses, Line()) if losses else self.buffer
                 for part in stretch.within([(run.start, run.end)]):
-                    line.append(part)
+                    self._put_in_line(machine, part, run.value, log_ms)
+
+    def _put_in_line(self, machine: QueueMachine, stretch: Stretch, cell: Cell, log_ms: int) -> None:
+        is_leased = cell.status is IS_LEASED
+        if is_leased and not machine.may_be_granted(cell, log_ms):
+            # Somebody was quicker. When that lease ends, we hear of it, or it is found as expired.
+            return
+        losses = cell.losses + is_leased
+        (self.suspects.setdefault(losses, Line()) if losses else self.buffer).append(stretch)
 
     def receive(self, stretches: Iterable[Stretch]) -> None:
         for stretch in stretches:
@@ -167,7 +173,7 @@ class Desk:
             return
         for stretch in stretches:
             for run in machine.cells.runs(*stretch.range):
-                if run.value.status in (Status.FINISHED, Status.BURIED):
+                if run.value.status in (IS_FINISHED, IS_BURIED):
                     continue
                 for part in stretch.within([(run.start, run.end)]):
                     for record in part.records:

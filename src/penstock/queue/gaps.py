@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from penstock.queue.cells import Cell, Status
+from penstock.queue.cells import IS_BURIED, IS_FINISHED, IS_READY, IS_WAITING, Cell
 from penstock.queue.ranges import Range, Ranges, common, joined
 from penstock.queue.spans import Run
 from penstock.queue.state import QueueMachine
@@ -43,8 +43,9 @@ class Gaps:
         """These offsets may have become free, now or for later."""
         for start, end in ranges:
             for run in machine.cells.runs(start, end):
-                for gap in _gap(run, ()):
-                    heapq.heappush(self._heap, gap)
+                due_ms = _due_ms(run.value)
+                if due_ms is not None:
+                    heapq.heappush(self._heap, (due_ms, run.start, run.end))
 
     def add(self, ranges: Iterable[Range]) -> None:
         for part in ranges:
@@ -68,7 +69,7 @@ class Gaps:
             _, start, end = heapq.heappop(self._heap)
             for run in machine.cells.runs(start, end):
                 upto = min(run.end, run.start + count_max - count)
-                if run.value.status is Status.WAITING and run.value.due_ms > log_ms:
+                if run.value.status is IS_WAITING and run.value.due_ms > log_ms:
                     heapq.heappush(self._heap, (run.value.due_ms, run.start, run.end))
                 elif upto <= run.start:
                     heapq.heappush(self._heap, (0, run.start, run.end))
@@ -86,7 +87,7 @@ def unfinished(machine: QueueMachine, head: int) -> list[Range]:
         [
             (run.start, run.end)
             for run in machine.cells.runs(0, head)
-            if run.value.status not in (Status.FINISHED, Status.BURIED)
+            if run.value.status not in (IS_FINISHED, IS_BURIED)
         ]
         if head
         else []
@@ -95,17 +96,21 @@ def unfinished(machine: QueueMachine, head: int) -> list[Range]:
 
 
 def _gap(run: Run[Cell], without: Ranges) -> list[tuple[int, int, int]]:
-    if run.value.status is Status.READY:
-        due_ms = 0
-    elif run.value.status is Status.WAITING:
-        due_ms = run.value.due_ms
-    else:
+    due_ms = _due_ms(run.value)
+    if due_ms is None:
         return []
     whole = (run.start, run.end)
     return [(due_ms, *part) for part in (outside(whole, without) if without else [whole])]
 
 
-def outside(whole: Range, ranges: Ranges) -> list[Range]:
+def _due_ms(cell: Cell) -> int | None:
+    """From when on it is free; none if it is not."""
+    if cell.status is IS_WAITING:
+        return cell.due_ms
+    return 0 if cell.status is IS_READY else None
+
+
+def outside(whole: Range, ranges: Sequence[Range]) -> list[Range]:
     """What is left of it without these."""
     left: list[Range] = []
     reached, end = whole

@@ -8,8 +8,9 @@ def charge(order: Order, message: penstock.Message) -> penstock.Outcome:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Protocol, overload
 
 from penstock.errors import UsageError
@@ -162,25 +163,35 @@ class Message:
 
 
 class Batch(Sequence[Message]):
-    """Messages that a handler gets together. They are made when somebody looks at them."""
+    """Messages that a handler gets together. Each is made when somebody looks at it."""
 
     def __init__(self, parts: Sequence[tuple[Hand, Stretch]], host: Host) -> None:
         self._parts, self._host = parts, host
-        self._count = sum(len(stretch.records) for _, stretch in parts)
-        self._messages: list[Message] | None = None
+        self._ends = list(accumulate(len(stretch.records) for _, stretch in parts))
+        self._made: dict[int, Message] = {}
 
     def __len__(self) -> int:
-        return self._count
+        return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._made())
+        if not self._made:
+            # Quicker than one by one.
+            all_of_them = (
+                Message(record, start, hand, self._host)
+                for hand, stretch in self._parts
+                for record, (start, _) in stretch.spans()
+            )
+            self._made = dict(enumerate(all_of_them))
+            return iter(list(self._made.values()))
+        return map(self._message, range(len(self)))
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
-        return self._made()[index]
+        numbers = range(len(self))[index]
+        return self._message(numbers) if isinstance(numbers, int) else [self._message(number) for number in numbers]
 
     def values(self) -> list[bytes | None]:
         """All values as they came."""
@@ -189,16 +200,16 @@ class Batch(Sequence[Message]):
     @property
     def payloads(self) -> list[Any]:
         """As the queue's type reads them. Raises Undecodable if one of them is not."""
-        return [message.payload for message in self._made()]
+        return [message.payload for message in self]
 
     def __repr__(self) -> str:
-        return f"<Batch of {self._count}>"
+        return f"<Batch of {len(self)}>"
 
-    def _made(self) -> list[Message]:
-        if self._messages is None:
-            self._messages = [
-                Message(record, part[0], hand, self._host)
-                for hand, stretch in self._parts
-                for record, part in stretch.spans()
-            ]
-        return self._messages
+    def _message(self, number: int) -> Message:
+        if (made := self._made.get(number)) is None:
+            part = bisect_right(self._ends, number)
+            hand, stretch = self._parts[part]
+            at = number - self._ends[part - 1] if part else number
+            made = Message(stretch.records[at], stretch.start_of(at), hand, self._host)
+            self._made[number] = made
+        return made

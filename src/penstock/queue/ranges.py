@@ -19,10 +19,14 @@ def packed(given: Ranges) -> Ranges | None:
     """The same offsets in order and without overlap; none if a range is empty, turned round or out of bounds."""
     if not given:
         return None
+    reached, is_packed = -1, True
     for start, end in given:
         if not 0 <= start < end <= OFFSET_MAX:
             return None
-    return given if len(given) == 1 else joined(sorted(given))
+        if start <= reached:
+            is_packed = False
+        reached = end
+    return given if is_packed else joined(sorted(given))
 
 
 def joined(pieces: Iterable[Range]) -> Ranges:
@@ -40,12 +44,18 @@ def common(asked: Iterable[Range], held: Sequence[Range]) -> list[Range]:
     """What is in both, which are in order; quick where few are asked for and many are held, and where both are many."""
     found: list[Range] = []
     index, count = 0, len(held)
-    for start, end in asked:
+    for part in asked:
+        start, end = part
         if index < count and held[index][1] <= start:
             # Mostly it is the next one.
             index += 1
             if index < count and held[index][1] <= start:
                 index = bisect_right(held, start, index, key=_start_of) - 1
+        if index < count:
+            low, high = held[index]
+            if low <= start and end <= high:
+                found.append(part)
+                continue
         at = index
         while at < count and held[at][0] < end:
             low, high = held[at]

@@ -155,13 +155,15 @@ class Reading:
     def _sort_in(self, desk: Desk, stretches: Iterable[Stretch], receive: Callable[[Iterable[Stretch]], None]) -> None:
         """What can be asked for now; the rest is put off or dropped, as its headers say."""
         log_ms = desk.log_ms(self._now_ms())
+        wanted: list[Stretch] = []
         for stretch in stretches:
             found = self._intake.sorted(stretch, log_ms)
-            receive(found.wanted)
+            wanted += found.wanted
             for part, due_ms in found.put_off:
                 desk.gaps.put_off([part], due_ms)
             for reason, parts in found.dropped.items():
                 self._append(desk, Dropped(joined(parts), reason))
+        receive(wanted)
 
     # From the gaps
 
@@ -178,7 +180,7 @@ class Reading:
             desk.note_expired(machine, now_ms)
         due = desk.gaps.due(machine, desk.log_ms(now_ms), room)
         # Whatever became of it since: what the log does not treat alike is read again, and sorted anew.
-        kept, wanted = self._kept.take(desk.partition, due, lambda each: len(machine.cells.runs(*each.range)) == 1)
+        kept, wanted = self._kept.take(desk.partition, due, lambda each: machine.cells.only(*each.range) is not None)
         self._come_again(desk, machine, kept)
         if wanted:
             desk.is_rereading = True

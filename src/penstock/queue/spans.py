@@ -10,7 +10,7 @@ to find the place is a bisection, to change it moves one chunk.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 V = TypeVar("V")
@@ -63,6 +63,17 @@ class Spans(Generic[V]):
             return starts[index]
         return self._firsts[chunk + 1] if chunk + 1 < len(self._firsts) else None
 
+    def only(self, start: int, end: int) -> V | None:
+        """The value of all these offsets, if they have the same."""
+        chunk = bisect_right(self._firsts, start) - 1
+        starts = self._starts[chunk]
+        index = bisect_right(starts, start)
+        if index < len(starts):
+            is_one = end <= starts[index]
+        else:
+            is_one = chunk + 1 == len(self._firsts) or end <= self._firsts[chunk + 1]
+        return self._values[chunk][index - 1] if is_one else None
+
     def runs(self, start: int, end: int) -> list[Run[V]]:
         """All that lies within these offsets, cut to them."""
         chunk = bisect_right(self._firsts, start) - 1
@@ -104,6 +115,19 @@ class Spans(Generic[V]):
             self._split(chunk)
         elif len(starts) < _CHUNK_SMALL and chunk + 1 < len(self._firsts):
             self._fuse(chunk, chunk + 1)
+
+    def change(self, ranges: Iterable[tuple[int, int]], changed: Callable[[V], V]) -> None:
+        """Give these offsets other values, made of those they have: `changed` knows nothing else."""
+        old = new = None
+        for start, end in ranges:
+            value = self.only(start, end)
+            if value is None:
+                for run in self.runs(start, end):
+                    self.put(run.start, run.end, changed(run.value))
+                continue
+            if new is None or value is not old:
+                old, new = value, changed(value)
+            self.put(start, end, new)
 
     def _put_within(self, start: int, end: int, value: V) -> bool:
         """The two changes that are made most: a part out of the middle of a run, and a run between two others."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from penstock.ledger.codec import Record
 from penstock.ledger.machine import ACCEPTED, UNCHANGED, Kind, Verdict, ignored, together
 from penstock.queue import dumps
-from penstock.queue.cells import FINISHED, READY, Cell, Status
+from penstock.queue.cells import FINISHED, IS_BURIED, IS_LEASED, IS_READY, IS_WAITING, READY, Cell
 from penstock.queue.leases import Burial, Lease, Pause
 from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, packed, remove
 from penstock.queue.records import (
@@ -101,22 +101,17 @@ class QueueMachine:
         return pause if pause is not None and pause.holds(clock_ms) else None
 
     def may_be_granted(self, cell: Cell, clock_ms: int) -> bool:
-        match cell.status:
-            case Status.READY:
-                return True
-            case Status.LEASED:
-                return self.leases[cell.epoch].may_end(clock_ms)
-            case Status.WAITING:
-                return cell.due_ms <= clock_ms
-            case _:
-                return False
+        status = cell.status
+        if status is IS_LEASED:
+            return self.leases[cell.epoch].may_end(clock_ms)
+        return status is IS_READY or (status is IS_WAITING and cell.due_ms <= clock_ms)
 
     def why_not(self, run: Run[Cell], clock_ms: int) -> str:
         """Why these offsets cannot be granted or dropped."""
         cell, which = run.value, f"offset {run.start} is"
-        if cell.status is Status.WAITING:
+        if cell.status is IS_WAITING:
             return f"{which} waiting until {cell.due_ms}"
-        if cell.status is not Status.LEASED:
+        if cell.status is not IS_LEASED:
             return f"{which} {cell.status.value}"
         lease = self.leases[cell.epoch]
         held = f"{which} leased by {lease.worker} under epoch {lease.epoch}"
@@ -144,7 +139,7 @@ class QueueMachine:
         granted, refused = self._sorted_out(asked, clock_ms, self.may_be_granted)
         if not granted:
             return ignored(self.why_not(refused[0], clock_ms))
-        for epoch in {run.value.epoch for run in granted if run.value.status is Status.LEASED}:
+        for epoch in {run.value.epoch for run in granted if run.value.status is IS_LEASED}:
             self._lose(self.leases[epoch])
         covered = _ranges_of(granted)
         self._lease(covered, offset)
@@ -163,15 +158,11 @@ class QueueMachine:
         return fit, unfit
 
     def _lease(self, ranges: Ranges, epoch: int) -> None:
-        for start, end in ranges:
-            for run in self.cells.runs(start, end):
-                self.cells.put(run.start, run.end, run.value.leased(epoch))
+        self.cells.change(ranges, lambda cell: cell.leased(epoch))
 
     def _lose(self, lease: Lease) -> None:
         """The lease is over, and what is left in it is free."""
-        for start, end in lease.held:
-            for run in self.cells.runs(start, end):
-                self.cells.put(run.start, run.end, run.value.lost(alone=lease.alone))
+        self.cells.change(lease.held, lambda cell: cell.lost(alone=lease.alone))
         del self.leases[lease.epoch]
 
     def _on_renewed(self, record: Renewed, offset: int, clock_ms: int) -> Verdict:
@@ -238,7 +229,7 @@ class QueueMachine:
         if isinstance(part, Verdict):
             return part
         due_ms = min(clock_ms + record.delay_ms, OFFSET_MAX)
-        self._change(
+        self.cells.change(
             part.covered,
             lambda cell: cell.released(counts=record.counts, due_ms=due_ms, delay_ms=record.delay_ms),
         )
@@ -248,7 +239,7 @@ class QueueMachine:
         part = self._part(record.epoch, record.ranges)
         if isinstance(part, Verdict):
             return part
-        self._change(part.covered, lambda cell: cell.buried(by=offset))
+        self.cells.change(part.covered, lambda cell: cell.buried(by=offset))
         error = record.error.encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
         reason = record.reason.encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
         self.burials[offset] = Burial(offset, clock_ms, reason, error, list(part.covered))
@@ -260,13 +251,8 @@ class QueueMachine:
         part = self._part(record.epoch, ((record.offset, record.offset + 1),))
         if isinstance(part, Verdict):
             return part
-        self._change(part.covered, lambda cell: cell._replace(progress=record.data))
+        self.cells.change(part.covered, lambda cell: cell._replace(progress=record.data))
         return ruled(part.asked, part.covered, None)
-
-    def _change(self, ranges: Ranges, changed: Callable[[Cell], Cell]) -> None:
-        for start, end in ranges:
-            for run in self.cells.runs(start, end):
-                self.cells.put(run.start, run.end, changed(run.value))
 
     # Dead letters
 
@@ -307,23 +293,23 @@ class QueueMachine:
         may_be_dropped = self.may_vanish if record.is_by_retention else self.may_be_dropped
         dropped, others = self._sorted_out(asked, clock_ms, may_be_dropped)
         for run in dropped:
-            if run.value.status is Status.BURIED:
+            if run.value.status is IS_BURIED:
                 self._exhume(run)
                 continue
-            if run.value.status is Status.LEASED:
+            if run.value.status is IS_LEASED:
                 self._leave(self.leases[run.value.epoch], [(run.start, run.end)])
             self.cells.put(run.start, run.end, FINISHED)
         refused = next((run for run in others if run.value is not FINISHED), None)
         return ruled(asked, _ranges_of(dropped), None if refused is None else self.why_not(refused, clock_ms))
 
     def may_be_dropped(self, cell: Cell, clock_ms: int) -> bool:
-        if cell.status is Status.LEASED:
+        if cell.status is IS_LEASED:
             return self.leases[cell.epoch].may_end(clock_ms)
-        return cell.status is Status.READY or cell.status is Status.WAITING
+        return cell.status is IS_READY or cell.status is IS_WAITING
 
     def may_vanish(self, cell: Cell, clock_ms: int) -> bool:
         """Retention asks nobody: what was to be copied can be copied no more."""
-        return cell.status is Status.BURIED or self.may_be_dropped(cell, clock_ms)
+        return cell.status is IS_BURIED or self.may_be_dropped(cell, clock_ms)
 
     def _on_kept(self, record: Kept, offset: int, clock_ms: int) -> Verdict:
         asked = packed(record.ranges)
@@ -362,7 +348,7 @@ class QueueMachine:
         for lease in self.leases.values():
             lease.renewed_ms = clock_ms
         for run in self.cells.runs(0, OFFSET_MAX):
-            if run.value.status is Status.WAITING:
+            if run.value.status is IS_WAITING:
                 # A delay that was counted from a clock far ahead would last for years.
                 due_ms = min(run.value.due_ms, clock_ms + run.value.delay_ms)
                 self.cells.put(run.start, run.end, run.value._replace(due_ms=due_ms))
@@ -392,7 +378,7 @@ def _ranges_of(runs: Iterable[Run[Any]]) -> Ranges:
 
 
 def _is_buried(cell: Cell, clock_ms: int) -> bool:
-    return cell.status is Status.BURIED
+    return cell.status is IS_BURIED
 
 
 def _is_unkept(cell: Cell, clock_ms: int) -> bool:

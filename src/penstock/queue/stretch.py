@@ -42,6 +42,10 @@ class Stretch:
     def range(self) -> Range:
         return self.start, self.end
 
+    def start_of(self, number: int) -> int:
+        """Where the span of one message begins."""
+        return self.records[number - 1].offset() + 1 if number else self.start
+
     def starts(self) -> Iterable[int]:
         """Where the span of each message begins."""
         if self.end - self.start == len(self.records):
@@ -70,8 +74,7 @@ class Stretch:
             if high - low == len(records) and start <= first:
                 yield self
             else:
-                begins = records[low - 1].offset() + 1 if low else first
-                yield Stretch(records[low:high], max(start, begins))
+                yield Stretch(records[low:high], max(start, self.start_of(low)))
 
     def count_within(self, ranges: Iterable[Range]) -> int:
         """How many of its messages have their own offset in these."""

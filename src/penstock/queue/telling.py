@@ -71,6 +71,7 @@ class Telling:
                 self.append(self._desks[hand.partition], Progressed(hand.epoch, offset, data))
         ended: dict[tuple[Hand, Outcome], list[Range]] = {}
         dropped: dict[Hand, int] = {}
+        alike, parts = None, []
         while self._told:
             hand, part, outcome = self._told.popleft()
             if hand.is_over:
@@ -78,7 +79,11 @@ class Telling:
             elif hand.is_lost:
                 dropped[hand] = dropped.get(hand, 0) + part[1] - part[0]
             else:
-                ended.setdefault((hand, outcome), []).append(part)
+                if alike is None or hand is not alike[0] or outcome is not alike[1]:
+                    # Mostly it is as the one before: that costs less than to look it up.
+                    alike = hand, outcome
+                    parts = ended.setdefault(alike, [])
+                parts.append(part)
         for (hand, outcome), parts in ended.items():
             self._tell(hand, parts, outcome)
         for hand, count in dropped.items():

@@ -40,7 +40,7 @@ class AttemptChargedAtTheTake(QueueMachine):
 
     def _lease(self, ranges: Ranges, epoch: int) -> None:
         super()._lease(ranges, epoch)
-        self._change(ranges, lambda cell: cell._replace(charges=cell.charges + 1))
+        self.cells.change(ranges, lambda cell: cell._replace(charges=cell.charges + 1))
 
 
 class OneRememberedProducer(QueueMachine):
@@ -121,7 +121,7 @@ class LossNotCounted(QueueMachine):
     def _lose(self, lease: Lease) -> None:
         held = tuple(lease.held)
         super()._lose(lease)
-        self._change(held, lambda cell: cell._replace(losses=cell.losses - 1))
+        self.cells.change(held, lambda cell: cell._replace(losses=cell.losses - 1))
 
 
 class AloneNotCharged(QueueMachine):
@@ -144,14 +144,14 @@ class LossForgetsTheToken(QueueMachine):
     def _lose(self, lease: Lease) -> None:
         held = tuple(lease.held)
         super()._lose(lease)
-        self._change(held, lambda cell: cell._replace(progress=None))
+        self.cells.change(held, lambda cell: cell._replace(progress=None))
 
 
 class LossForgetsTheKeptCopy(QueueMachine):
     def _lose(self, lease: Lease) -> None:
         held = tuple(lease.held)
         super()._lose(lease)
-        self._change(held, lambda cell: cell._replace(is_kept=False))
+        self.cells.change(held, lambda cell: cell._replace(is_kept=False))
 
 
 class FencedWhileValid(QueueMachine):
@@ -165,7 +165,7 @@ class FenceIsNoLoss(QueueMachine):
         lease = self.leases.get(record.epoch)
         verdict = super()._on_fenced(record, offset, clock_ms)
         if lease is not None and verdict.is_accepted:
-            self._change(tuple(lease.held), lambda cell: READY)
+            self.cells.change(tuple(lease.held), lambda cell: READY)
         return verdict
 
 
@@ -295,7 +295,7 @@ class ReleaseForgetsTheCharges(QueueMachine):
     def _on_released(self, record: Released, offset: int, clock_ms: int) -> Verdict:
         verdict = super()._on_released(record, offset, clock_ms)
         if verdict.is_accepted and not record.counts:
-            self._change(packed(record.ranges) or (), lambda cell: cell._replace(charges=0))
+            self.cells.change(packed(record.ranges) or (), lambda cell: cell._replace(charges=0))
         return verdict
 
 
@@ -304,7 +304,7 @@ class TokenFromOutside(QueueMachine):
 
     def _on_progressed(self, record: Progressed, offset: int, clock_ms: int) -> Verdict:
         if record.epoch not in self.leases and self.cells.at(record.offset) is not FINISHED:
-            self._change(((record.offset, record.offset + 1),), lambda cell: cell._replace(progress=record.data))
+            self.cells.change(((record.offset, record.offset + 1),), lambda cell: cell._replace(progress=record.data))
             return ACCEPTED
         return super()._on_progressed(record, offset, clock_ms)
 

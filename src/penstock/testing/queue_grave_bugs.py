@@ -44,7 +44,7 @@ class BurialWithoutCharge(QueueMachine):
         verdict = super()._on_buried(record, offset, clock_ms)
         if verdict.kind is not Kind.IGNORED:
             held = tuple(self.burials[offset].held)
-            self._change(held, lambda cell: cell._replace(charges=cell.charges - 1))
+            self.cells.change(held, lambda cell: cell._replace(charges=cell.charges - 1))
         return verdict
 
 

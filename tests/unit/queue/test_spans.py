@@ -61,7 +61,32 @@ def test_runs_are_cut_to_what_was_asked(puts: list[tuple[int, int, int]], start:
 
     runs = spanned.runs(start, start + length)
 
-    assert [run.value for run in runs for _ in range(run.start, run.end)] == plain[start : start + length]
+    part = plain[start : start + length]
+    assert [run.value for run in runs for _ in range(run.start, run.end)] == part
+    assert spanned.only(start, start + length) == (part[0] if len(set(part)) == 1 else None)
+
+
+@pytest.mark.parametrize(("chunk_max", "chunk_small"), [(2, 1), (512, 64)])
+@settings(max_examples=150, deadline=None)
+@given(puts=puts, changes=st.lists(st.lists(st.integers(0, SIZE), min_size=2, max_size=8, unique=True), max_size=4))
+def test_values_are_changed_where_they_are(
+    chunk_max: int, chunk_small: int, puts: list[tuple[int, int, int]], changes: list[list[int]]
+) -> None:
+    before = spans._CHUNK_MAX, spans._CHUNK_SMALL
+    spans._CHUNK_MAX, spans._CHUNK_SMALL = chunk_max, chunk_small
+    try:
+        spanned, plain = Spans(0), [0] * SIZE
+        for start, end, value in puts:
+            spanned.put(start, end, value)
+            plain[start:end] = [value] * (end - start)
+        for edges in changes:
+            ranges = list(zip(sorted(edges)[::2], sorted(edges)[1::2], strict=False))
+            spanned.change(ranges, lambda value: (value * 2 + 1) % 3)
+            for start, end in ranges:
+                plain[start:end] = [(value * 2 + 1) % 3 for value in plain[start:end]]
+            check(spanned, plain)
+    finally:
+        spans._CHUNK_MAX, spans._CHUNK_SMALL = before
 
 
 def test_a_million_acks_in_a_row_are_one_run() -> None:

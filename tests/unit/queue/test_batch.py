@@ -1,0 +1,52 @@
+"""A batch: its messages are made when they are looked at, each once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from queue_records import Record
+
+from penstock.queue.message import Batch
+from penstock.queue.stretch import Stretch
+
+
+def batch(*parts: tuple[int, list[int]]) -> Batch:
+    """Of stretches, each by its start and the offsets of its messages."""
+    given: Any = [(f"hand {start}", Stretch([Record(each) for each in offsets], start)) for start, offsets in parts]  # type: ignore[misc]
+    return Batch(given, None)  # type: ignore[arg-type]
+
+
+def test_any_one_is_the_same_as_among_all() -> None:
+    apart, all_of_them = (
+        batch((0, [0, 1, 4]), (7, [9]), (20, [20, 21])),
+        batch((0, [0, 1, 4]), (7, [9]), (20, [20, 21])),
+    )
+
+    picked = [apart[number] for number in (5, 0, 3, 2, 4, 1)]
+
+    expected = {message.offset: (message._span, message._hand) for message in all_of_them}
+    assert len(apart) == len(expected) == 6
+    assert [message.offset for message in picked] == [21, 0, 9, 4, 20, 1]
+    assert {message.offset: (message._span, message._hand) for message in picked} == expected
+    assert expected[4] == ((2, 5), "hand 0")
+    assert expected[9] == ((7, 10), "hand 7")
+
+
+def test_each_is_made_once_and_in_order_however_it_is_looked_at() -> None:
+    one = batch((0, [0, 1, 2]), (5, [5, 6]))
+    last = one[-1]
+
+    listed = list(one)
+
+    assert listed[-1] is last
+    assert list(one) == listed == list(one[:])
+    assert [message.offset for message in one[1:4]] == [1, 2, 5]
+    assert one[3] is listed[3]
+
+
+def test_beyond_its_end_there_is_nothing() -> None:
+    with pytest.raises(IndexError):
+        batch((0, [0, 1]))[2]
+    with pytest.raises(IndexError):
+        batch((0, [0, 1]))[-3]
