@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.claims.blocks import Block, Span
 from penstock.claims.reading import by_partition
 from penstock.errors import NotFound, OffsetGone, TransientError
-from penstock.kafka.reader import EARLIEST, Reader, Received
+from penstock.kafka.reader import Reader, Received
 from penstock.kafka.topics import Admin
 from penstock.observe import events
 from penstock.observe.events import tell
@@ -23,6 +23,7 @@ READ_TIMEOUT_MS = 50
 BACK_OFF_S = 0.2
 # Reading over a short gap is cheaper than a new fetch behind it.
 SEEK_WORTH = 500
+UNKNOWN = -1
 # What was fetched ahead is thrown away at every jump, so it should not be much more than a block can be.
 FETCH_AHEAD = {"queued.min.messages": "20000"}
 
@@ -39,7 +40,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class _Place:
-    at: int = EARLIEST
+    at: int = UNKNOWN
     """The next offset that the client gives."""
     end: int = 0
     """Where the log ended when we last heard of it. Beyond that there is nothing to jump to."""
@@ -91,6 +92,11 @@ class RangeReading:
 
     def _assign(self, wanted: Mapping[TopicPartition, list[Block]]) -> None:
         known = {place: self._places.get(place) or _Place() for place in {*self._places, *wanted}}
+        for place, state in known.items():
+            if state.at == UNKNOWN:
+                # Never from the beginning, to jump from there: its late answer could take us back to it.
+                blocks = wanted.get(place)
+                self._aim(place, state, blocks[0].next if blocks else state.end)
         self.reader.assign({place: state.at for place, state in known.items()})
         for state in known.values():
             state.is_paused = False
@@ -103,14 +109,17 @@ class RangeReading:
             state.is_paused = True
 
     def _jump(self, place: TopicPartition, state: _Place, to: int) -> None:
-        """To the block, or as near as the log goes: what is claimed ahead is waited for at the end."""
-        if to > state.end:
-            state.end = self.reader.bounds(place)[1]
-        to = min(to, state.end)
-        self.reader.seek(place, to)
+        self._aim(place, state, to)
+        self.reader.seek(place, state.at)
         if state.is_paused:
             self.reader.resume([place])
-        state.at, state.is_paused = to, False
+        state.is_paused = False
+
+    def _aim(self, place: TopicPartition, state: _Place, to: int) -> None:
+        """At the block, or as near as the log goes: what is claimed ahead is waited for at the end."""
+        if to > state.end:
+            state.end = self.reader.bounds(place)[1]
+        state.at = min(to, state.end)
 
     # What was read
 
@@ -142,7 +151,7 @@ class RangeReading:
 
 def _is_far(state: _Place, to: int) -> bool:
     """Whether to jump there, instead of reading on."""
-    return to < state.at or (to - state.at > SEEK_WORTH and state.at < state.end) or state.at < 0
+    return to < state.at or (to - state.at > SEEK_WORTH and state.at < state.end) or state.at == UNKNOWN
 
 
 def _cut(blocks: Iterable[Block], run: list[Received], read_to: int) -> Iterator[Part]:

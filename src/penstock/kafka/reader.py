@@ -107,7 +107,11 @@ class Reader:
             client.assign([_client_partition(each, offset) for each, offset in positions.items()])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on elsewhere in an assigned partition; also the way on after OffsetGone."""
+        """Go on elsewhere in an assigned partition; also the way on after OffsetGone.
+
+        Not right after it was assigned at EARLIEST or LATEST: the client asks where that is, and when the answer comes
+        late it goes there, from wherever it is by then.
+        """
         with self._lock:
             client = self._open_client()
             self._check_assigned(partition)
