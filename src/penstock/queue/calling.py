@@ -10,7 +10,7 @@ from penstock.errors import UsageError
 from penstock.queue.hand import ACKED, Outcome
 from penstock.queue.message import Batch, Bury, Message, Retry
 from penstock.queue.payload import Decoder, decoder
-from penstock.queue.retry import ASKED_FOR, RetryRules, after_failure, again
+from penstock.queue.retry import ASKED_FOR, LOST_TOO_OFTEN, RetryRules, after_failure, again
 
 Handler = Callable[..., Any]
 
@@ -120,7 +120,9 @@ def outcome_of(answer: object, *, attempt: int, rules: RetryRules, chance: float
         delay_ms = rules.backoff.delay_ms(attempt, chance) if answer.after is None else int(answer.after)
         return again(delay_ms, attempt=attempt, rules=rules, error="the handler asked for a retry")
     if isinstance(answer, Bury):
-        return Outcome("buried", reason=answer.reason or ASKED_FOR)
+        # The words for what no handler decided are taken.
+        is_ours = answer.reason == LOST_TOO_OFTEN
+        return Outcome("buried", reason=f"{ASKED_FOR}: {answer.reason}" if is_ours else answer.reason or ASKED_FOR)
     return ACKED
 
 

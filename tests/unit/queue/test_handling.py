@@ -140,6 +140,15 @@ def test_a_batch_handler_with_the_type_of_one_message_is_refused() -> None:
 # What becomes of messages
 
 
+def test_a_handler_that_buries_in_our_own_words_is_told_apart_from_what_was_lost() -> None:
+    with Setting(lambda message: Bury("lost too often")) as setting:
+        setting.crew.give(hand(values(b"a")))
+        setting.log.wait(1)
+
+    ((_, outcome),) = setting.log.told
+    assert (outcome.kind, outcome.reason) == ("buried", "asked for: lost too often")
+
+
 def test_returning_acks_raising_retries_and_the_last_failure_buries() -> None:
     def handle(message: Message) -> object:
         match message.value:
