@@ -180,17 +180,19 @@ class App:
 
     # Tables
 
-    def lake(self, name: str, **options: object) -> Pipeline:
+    def lake(self, name: str, *, lock: bool = True, standby: bool = False, **options: object) -> Pipeline:
         """A pipeline that lands topics in a Delta table: that of `[lake.NAME]`, where these options come first.
 
-        Without an app_id the table keeps its offsets under `<app>.<name>`. Raises ConfigError.
+        Without an app_id the table keeps its offsets under `<app>.<name>`. `lock` and `standby` are those of
+        `penstock.lake.Pipeline`. Raises ConfigError.
         """
         from penstock.lake.options import LakeOptions
         from penstock.lake.pipeline import Pipeline
 
         lake = self.settings.lake
         given = {"app_id": f"{self.name}.{name}", **lake.pipelines.get(name, {}), **options}
-        return Pipeline(LakeOptions.read(name, given, folder=lake.folder), self.settings)
+        read = LakeOptions.read(name, given, folder=lake.folder)
+        return Pipeline(read, self.settings, lock=lock, standby=standby)
 
     def check_workable(self) -> None:
         """Raises UsageError if no queue has a handler."""

@@ -44,7 +44,8 @@ class Ground:
         append(self.kafka, self.at(partition), *values)
 
     def pipeline(self, **options: object) -> Pipeline:
-        return Pipeline(self.options(**options), Settings(kafka=self.kafka), session=self.spark)
+        """Without locks: what a table promises, it promises alone."""
+        return Pipeline(self.options(**options), Settings(kafka=self.kafka), session=self.spark, lock=False)
 
     def options(self, **options: object) -> dict[str, object]:
         """Small batches, soon."""

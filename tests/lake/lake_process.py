@@ -97,7 +97,8 @@ class _Child:
     def obey(self, do: str, given: Mapping[str, Any]) -> dict[str, Any]:
         match do:
             case "start":
-                self._pipeline = Pipeline(given["options"], self._settings, session=self._session)
+                # Without locks: two drivers are to meet at the table.
+                self._pipeline = Pipeline(given["options"], self._settings, session=self._session, lock=False)
                 try:
                     self._pipeline.start()
                 except PenstockError as refusal:

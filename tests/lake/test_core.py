@@ -307,6 +307,7 @@ def test_several_topics_in_one_table_and_one_topic_in_several(ground: Ground, tm
         },
         both._settings,
         session=ground.spark,
+        lock=False,
     )
     deaths = ["once"]
 
@@ -316,7 +317,7 @@ def test_several_topics_in_one_table_and_one_topic_in_several(ground: Ground, tm
 
     with armed(dies_between), pytest.raises(Refused, match="once"):
         routed.run()
-    Pipeline(routed.options, both._settings, session=ground.spark).run()
+    Pipeline(routed.options, both._settings, session=ground.spark, lock=False).run()
 
     assert [sorted(row["id"] for row in rows_of(table)) for table in (even, odd)] == [[100, 102], [101]]
     assert stored_in(even) == stored_in(odd) == {f"{other.app_id}-0": 2}
@@ -336,9 +337,9 @@ def test_a_function_from_frame_to_frame_computes_what_lands_and_one_that_aggrega
     ground.send(0, range(3))
 
     with pytest.raises(ConfigError, match="does more than compute columns: Aggregate"):
-        Pipeline(options, settings, session=ground.spark, transform=counted).start()
+        Pipeline(options, settings, session=ground.spark, transform=counted, lock=False).start()
     assert not ground.table.exists()
-    Pipeline(options, settings, session=ground.spark, transform=twice).run()
+    Pipeline(options, settings, session=ground.spark, transform=twice, lock=False).run()
 
     assert sorted((row["id"], row["twice"]) for row in rows_of(ground.table)) == [(0, 0), (1, 2), (2, 4)]
     assert stored_in(ground.table) == {f"{ground.app_id}-0": 2}

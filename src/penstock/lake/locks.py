@@ -2,7 +2,7 @@
 
 A run holds `lake/<app_id>` and, for each of its tables, `lake-table/<name>-<hash of the place>`. Delta's own check at
 the commit is what keeps rows from landing twice; the locks keep a second writer from even starting, and stand in for
-the log store of a plain disk, which is only safe within one process.
+the log store of a plain disk, which is only safe within one process. That is why pipelines of one process share them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import xxhash
 
 from penstock.claims.lock import Lock
 from penstock.claims.look import opened, read_all, slot_seen
-from penstock.claims.placement import partition_of
+from penstock.claims.placement import coordination_topic, partition_of
 from penstock.claims.records import Slot
-from penstock.errors import NotAcquired, NotFound
+from penstock.errors import Fenced, NotAcquired, NotFound
 from penstock.lake.options import LakeOptions
 from penstock.settings import Settings
 
@@ -86,6 +87,14 @@ def owners(settings: Settings, names: Iterable[LockName]) -> dict[LockName, str]
     return found
 
 
+class LockLost(Fenced):
+    """We can no longer be sure of a lock: what was under way is given up, because soon somebody else may be at work."""
+
+    def __init__(self, lock: LockName) -> None:
+        self.lock = lock
+        super().__init__(f"the lock {lock} was lost", next_step=f"`penstock claims explain {lock}` says who has it")
+
+
 @dataclass
 class _Shared:
     """A lock that several pipelines of this process may hold together: within one process Delta is safe."""
@@ -106,12 +115,18 @@ class Held:
         """One that we can no longer be sure of."""
         return next((name for name, lock in self._locks if _is_lost(lock)), None)
 
+    def check(self) -> None:
+        """Raises LockLost."""
+        if (lost := self.lost) is not None:
+            raise LockLost(lost)
+
 
 class Locks:
-    """The locks of all pipelines of this process."""
+    """Locks that whoever has this object shares."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._patience_s = settings.claims.heartbeat.seconds * PATIENCE_HEARTBEATS
         self._mutex = threading.Lock()
         self._shared: dict[LockName, _Shared] = {}
 
@@ -135,9 +150,13 @@ class Locks:
     def _take(self, name: LockName, *, is_standby: bool, given_up: Callable[[], bool]) -> Lock:
         with self._mutex:
             shared = self._shared.setdefault(name, _Shared())
+        # Longer than one who is not a standby has the mutex.
+        deadline = time.monotonic() + 2 * self._patience_s
         while not shared.mutex.acquire(timeout=_WAIT_S):
             if given_up():
                 raise NotAcquired(f"waiting for lock {name} was given up")
+            if not is_standby and time.monotonic() > deadline:
+                raise NotAcquired(f"a standby of this process waits for {name}", next_step="wait for it with standby")
         try:
             if shared.lock is None or (_is_lost(shared.lock) and not shared.holders):
                 shared.lock = self._acquired(name, is_standby=is_standby, given_up=given_up)
@@ -151,18 +170,18 @@ class Locks:
             shared.mutex.release()
 
     def _acquired(self, name: LockName, *, is_standby: bool, given_up: Callable[[], bool]) -> Lock:
-        patience_s = self._settings.claims.heartbeat.seconds * PATIENCE_HEARTBEATS
         while True:
             lock = Lock(self._settings, name.name, group=name.group)
             try:
-                lock.acquire(None if is_standby else patience_s, unless=lambda _: given_up())
+                lock.acquire(None if is_standby else self._patience_s, unless=lambda _: given_up())
             except NotAcquired as refused:
                 if given_up():
                     raise
                 # It may also be that we are slow: then nobody has it.
                 if (owner := owners(self._settings, [name]).get(name)) is not None:
                     raise NotAcquired(
-                        f"another process ({owner}) has {name}", next_step="stop it, or wait for it with --standby"
+                        f"another process ({owner}) has {name}",
+                        next_step="stop it, or wait for it with --standby, in Python standby=True",
                     ) from refused
             else:
                 return lock
@@ -174,6 +193,16 @@ class Locks:
             if not shared.holders and shared.lock is not None:
                 lock, shared.lock = shared.lock, None
                 lock.release()
+
+
+_OF_PROCESS: WeakValueDictionary[tuple[str, str], Locks] = WeakValueDictionary()
+_FINDING = threading.Lock()
+
+
+def locks_of_process(settings: Settings) -> Locks:
+    """Those that all pipelines of this process share, while one of them runs."""
+    with _FINDING:
+        return _OF_PROCESS.setdefault((settings.kafka.bootstrap_servers, coordination_topic(settings)), Locks(settings))
 
 
 def _is_lost(lock: Lock) -> bool:

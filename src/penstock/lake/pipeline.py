@@ -1,13 +1,13 @@
 """One pipeline: a stream from Kafka into its tables, from start to stop.
 
     pipeline = Pipeline(options, settings)
-    pipeline.start()        # returns when the stream runs
+    pipeline.start()        # takes the locks of the pipeline; returns when the stream runs
     pipeline.progress       # rows, versions, offsets, lag: a frozen picture
     pipeline.stop()         # the batch under way is finished, or abandoned; never half
     pipeline.failure        # what ended it, if something did
 
 The stream is Spark's. A thread of ours watches it: it shows the offsets to lag tools, begins the stream again after
-something that passes, and says why it ended.
+something that passes, and says why it ended. While it runs it holds the locks that `penstock lake run` takes too.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from penstock.crash import crash_point
-from penstock.errors import Gap, PenstockError, StreamFailed, TransientError, UsageError
+from penstock.errors import Gap, NotAcquired, PenstockError, StreamFailed, UsageError
 from penstock.kafka.topics import Admin
 from penstock.lake.dedup import remembering
 from penstock.lake.group_offsets import GroupOffsets
 from penstock.lake.landing import Landed, Landing, Late, Target
+from penstock.lake.locks import Held, LockLost, locks_of, locks_of_process
 from penstock.lake.offsets import Batch, Offsets
 from penstock.lake.options import LakeOptions
 from penstock.lake.preparing import make_dead_letters, make_table, naming_of, start_of
@@ -104,12 +105,18 @@ class Pipeline:
         session: SparkSession | None = None,
         transform: Transform | None = None,
         schema: StructType | None = None,
+        lock: bool = True,
+        standby: bool = False,
     ) -> None:
         """Options as an object, or as a mapping as in `[lake.NAME]`. Nothing is touched before `start`.
 
         Without a `session` one is made from `settings.lake`, and shared by all pipelines of the process.
         `transform` changes the rows as a DataFrame; `schema` is what a message has, where the options do not say it.
+        A `standby` waits while another process has the locks. Who had them and lost them waits to have them back.
+        Without a `lock` only the table's own offsets keep two writers apart.
         """
+        if standby and not lock:
+            raise UsageError("a standby without a lock has nothing to wait for", next_step="leave one of the two out")
         if not isinstance(options, LakeOptions):
             given = dict(options)
             options = LakeOptions.read(
@@ -118,6 +125,9 @@ class Pipeline:
         self.options = options
         self._settings = settings
         self._given_session, self._transform, self._schema = session, transform, schema
+        self._takes_locks, self._standby = lock, standby
+        self._held = Held([])
+        self._giving_back = ExitStack()
         self._progress = Progress()
         # Spark's thread counts what landed, ours how far Kafka is.
         self._counting = threading.Lock()
@@ -146,14 +156,21 @@ class Pipeline:
     def is_running(self) -> bool:
         return self._thread is not None and not self._ended.is_set()
 
-    def start(self) -> Self:
-        """Make or check the tables, and begin; returns when the stream runs.
+    def start(self, *, held: Held | None = None) -> Self:
+        """Take the locks, make or check the tables, and begin; returns when the stream runs.
 
-        Raises Unavailable without Spark, ConfigError, NotFound without topic, BrokerUnavailable, Gap, Restored, Fenced.
+        `held` are locks that somebody else took for it, and gives back when it has ended.
+        Raises NotAcquired when another process has a lock, or when a standby is stopped before it has it; Unavailable
+        without Spark, ConfigError, NotFound without topic, BrokerUnavailable, Gap, Restored, Fenced.
         """
         if self._thread is not None:
             raise UsageError("this pipeline was started before", next_step="make a new one")
+        # Before the locks: a standby is then ready at once.
         self._session = self._given_session or spark_session(self._settings.lake)
+        if held is not None:
+            self._takes_locks, self._held = False, held
+        elif self._takes_locks:
+            self._hold(is_standby=self._standby)
         self._admin = Admin(self._settings.kafka)
         try:
             self._landing = self._prepared()
@@ -161,6 +178,7 @@ class Pipeline:
             self._begin()
         except BaseException:
             self._admin.close()
+            self._giving_back.close()
             raise
         self._thread = threading.Thread(target=self._watch, name=f"lake-{self.options.name}", daemon=True)
         self._thread.start()
@@ -178,7 +196,12 @@ class Pipeline:
 
     def run(self) -> None:
         """Start, wait until it ends, and raise what ended it."""
-        self.start()
+        try:
+            self.start()
+        except NotAcquired:
+            if self._stopping.is_set():
+                return
+            raise
         try:
             self.wait()
         finally:
@@ -234,8 +257,17 @@ class Pipeline:
             shape_for=lambda schema: Shape(landing, message, table=schema, transform=self._transform),
         )
 
+    def _hold(self, *, is_standby: bool) -> None:
+        """Take the locks; those that were lost are given back before."""
+        self._giving_back.close()
+        taken = locks_of_process(self._settings).held(
+            locks_of(self.options), is_standby=is_standby, given_up=self._stopping.is_set
+        )
+        self._held = self._giving_back.enter_context(taken)
+
     def _begin(self) -> None:
         """Begin the stream, from its checkpoint if there is one, else from the tables."""
+        self._held.check()
         self._landing.forget()
         begun = start_of(self._admin, self.options, [target.table for target in self._landing.targets])
         self._progress = replace(self._progress, stored=begun.stored)
@@ -254,6 +286,7 @@ class Pipeline:
 
     def _land(self, frame: DataFrame, batch: Batch, initial: Offsets, late: Late) -> None:
         """In Spark's thread."""
+        self._held.check()
         landed = self._landing.land(frame, batch, initial=initial, late=late)
         with self._counting:
             self._progress = self._progress.after(landed)
@@ -263,11 +296,13 @@ class Pipeline:
         """The pipeline's own thread: shows offsets, begins the stream again, and knows why it ended."""
         try:
             while (failure := self._watch_stream()) is not None:
-                if not failure.retriable:
+                if not self._passes(failure):
                     self._failure = failure
                     return
                 tell(LakeStreamRestarted(pipeline=self.options.name, reason=str(failure)))
                 self._begin_again()
+        except NotAcquired as failure:
+            self._failure = None if self._stopping.is_set() else failure
         except PenstockError as failure:
             self._failure = failure
         except Exception as failure:  # noqa: BLE001 - a thread has nobody above it, and must not end in silence
@@ -275,6 +310,7 @@ class Pipeline:
         finally:
             self._end_stream()
             self._admin.close()
+            self._giving_back.close()
             self._ended.set()
 
     def _end_stream(self) -> None:
@@ -290,11 +326,18 @@ class Pipeline:
                 self._stream.stop(self._grace_s)
                 self._show()
                 return None
+            if (lost := self._held.lost) is not None:
+                # Nobody else can have it yet, but soon may: the batch under way is given up.
+                self._stream.stop(0)
+                return LockLost(lost)
             self._show()
             if self._has_outgrown():
                 self._stream.stop(self._grace_s)
                 tell(LakeBatchesResized(pipeline=self.options.name, messages=self._sized().messages_min))
-                self._begin()
+                try:
+                    self._begin()
+                except PenstockError as failure:
+                    return failure
         self._show()
         return None if self._stopping.is_set() else self._stream.failed(gap=self._gap)
 
@@ -324,11 +367,20 @@ class Pipeline:
             if self._stopping.wait(pause):
                 return
             try:
+                if self._takes_locks and self._held.lost is not None:
+                    # We had them, so this is no mistake of the one who started us.
+                    self._hold(is_standby=True)
                 self._begin()
-            except TransientError as failure:
+            except PenstockError as failure:
+                if not self._passes(failure):
+                    raise
                 tell(LakeStreamRestarted(pipeline=self.options.name, reason=str(failure)))
             else:
                 return
+
+    def _passes(self, failure: PenstockError) -> bool:
+        """Whether it is waited for."""
+        return failure.retriable or (self._takes_locks and isinstance(failure, LockLost))
 
     def _gap(self) -> Gap | None:
         """Which messages Kafka no longer has, where Spark only says that some may be lost."""

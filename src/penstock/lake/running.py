@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from penstock.errors import NotAcquired, PenstockError, StreamFailed, TransientError
-from penstock.lake.locks import Held, Locks, locks_of
+from penstock.lake.locks import Held, LockLost, Locks, locks_of, locks_of_process
 from penstock.lake.maintenance import Caretaker
 from penstock.lake.options import LakeOptions
 from penstock.lake.pipeline import GRACE_S, Pipeline, Progress
@@ -111,8 +111,10 @@ class Job:
         is_standby = self._is_standby
         for attempt in itertools.count():
             try:
-                if self._held_run(is_standby=is_standby) is None:
-                    return
+                self._held_run(is_standby=is_standby)
+                return
+            except LockLost as lost:
+                tell(LakeLockLost(pipeline=self.name, lock=str(lost.lock)))
             except TransientError as trouble:
                 if not attempt:
                     raise
@@ -122,48 +124,41 @@ class Job:
             # We had the locks, so this is no mistake of the one who started us: wait until they are free again.
             is_standby = True
 
-    def _held_run(self, *, is_standby: bool) -> str | None:
-        """Returns the lock that was lost; None when the pipeline has ended."""
+    def _held_run(self, *, is_standby: bool) -> None:
+        """Returns when the pipeline has ended. Raises what it failed with, LockLost among it."""
         self.state = State.WAITING
         tell(LakePipelineWaits(pipeline=self.name))
         try:
             with self._locks.held(
                 locks_of(self.options), is_standby=is_standby, given_up=self._stopping.is_set
             ) as held:
-                return self._run_under(held)
+                self._run_under(held)
         except NotAcquired:
-            if self._stopping.is_set():
-                return None
-            raise
+            if not self._stopping.is_set():
+                raise
 
-    def _run_under(self, held: Held) -> str | None:
+    def _run_under(self, held: Held) -> None:
         session = self._session()
         make_active(session)
         self._before, self._pipeline = self.progress, None
         pipeline = Pipeline(self.options, self._settings, session=session)
         if self._stopping.is_set():
-            return None
-        pipeline.start()
+            return
+        pipeline.start(held=held)
         self._pipeline, self.state = pipeline, State.RUNNING
         tell(LakePipelineStarted(pipeline=self.name, table=self._tables()))
         with self._maintained(session):
-            return self._watch(pipeline, held)
+            self._watch(pipeline)
 
-    def _watch(self, pipeline: Pipeline, held: Held) -> str | None:
+    def _watch(self, pipeline: Pipeline) -> None:
         while not pipeline.wait(_LOOK_S):
-            if (lost := held.lost) is not None:
-                # Nobody else can have it yet, but soon may: the batch under way is given up.
-                pipeline.stop(grace_s=0)
-                tell(LakeLockLost(pipeline=self.name, lock=str(lost)))
-                return str(lost)
             if self._stopping.is_set():
                 pipeline.stop(grace_s=self._grace_s)
                 # What fails because everything ends is no failure: the table is as its last commit left it.
-                return None
+                return
         # A signal to all our processes ends Java too, and that may show before the signal does.
         if pipeline.failure is not None and not self._stopping.wait(_SIGNAL_S):
             raise pipeline.failure
-        return None
 
     @contextmanager
     def _maintained(self, session: SparkSession) -> Iterator[None]:
@@ -202,7 +197,7 @@ class Run:
         self._stopping, self._grace_s = stopping, grace_s
         self._start_session = start_session
         self._session: Future[SparkSession] = Future()
-        locks = Locks(settings)
+        locks = locks_of_process(settings)
         self.jobs = tuple(
             Job(
                 options,

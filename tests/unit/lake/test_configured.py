@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.errors import ConfigError, NotFound
+from penstock.errors import ConfigError, NotFound, UsageError
 from penstock.lake.configured import pipelines_of
 from penstock.settings import KafkaSettings, LakeSettings, Settings
 
@@ -50,3 +50,10 @@ def test_an_app_names_its_pipelines_after_itself_unless_told_otherwise() -> None
     assert app.lake("new", topic="t", table="/new").options.app_id == "shop.new"
     with pytest.raises(ConfigError, match="has no topic"):
         app.lake("nothing", table="/new")
+
+
+def test_who_wants_no_lock_cannot_wait_for_one() -> None:
+    app = penstock.App("shop", settings=Settings(kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1")))
+
+    with pytest.raises(UsageError, match="nothing to wait for"):
+        app.lake("orders", topic="t", table="/new", lock=False, standby=True)
