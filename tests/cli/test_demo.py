@@ -7,27 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from real_kafka import eventually
 from real_process import started
 
 from penstock.cli import demo_lake
 from penstock.cli.demo import Story
 
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
-
-
-def until(is_so: Callable[[], bool], *, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited for {within_s} s in vain"
-        time.sleep(0.05)
 
 
 @pytest.mark.spark
@@ -162,4 +155,4 @@ def test_without_spark_the_lake_is_left_out_and_ctrl_c_stops_all(tmp_path: Path)
         _, errors = demo.communicate(timeout=60)
 
         assert demo.returncode == 0, errors
-    until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
+    eventually(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))

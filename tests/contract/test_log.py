@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from real_kafka import eventually
 
 from penstock.errors import Fenced, NotFound, OffsetGone, TransactionBroken
 from penstock.ledger.log import Entry, Log, Transactions
@@ -55,7 +56,7 @@ def _kafka(topic: str, request: pytest.FixtureRequest) -> OpenLog:
 def read_until(log: Log, partition: int, end: int) -> list[Entry]:
     """Read until the position is at `end`; a generous limit instead of a sleep."""
     entries: list[Entry] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while log.position(partition) < end and time.monotonic() < deadline:
         entries += log.read(100, 200)
     assert log.position(partition) >= end
@@ -143,7 +144,7 @@ def test_an_open_transaction_hides_what_follows_it(open_log: OpenLog) -> None:
     with transactions(log) as writer:
         writer.begin()
         writer.send(log.name, 0, b"inside", key=b"key")
-        _until(lambda: log.bounds([0])[0].end == 2)
+        eventually(lambda: log.bounds([0])[0].end == 2)
         appended(log, b"after")
         log.assign({0: 0})
 
@@ -152,7 +153,7 @@ def test_an_open_transaction_hides_what_follows_it(open_log: OpenLog) -> None:
         assert [entry.value for entry in read_until(log, 0, 1)] == [b"before"]
 
         writer.commit()
-        _until(lambda: log.bounds([0])[0].stable_end == 4)  # the marker has an offset too
+        eventually(lambda: log.bounds([0])[0].stable_end == 4)  # the marker has an offset too
         assert [entry.value for entry in read_until(log, 0, 4)] == [b"inside", b"after"]
 
 
@@ -161,9 +162,9 @@ def test_an_aborted_record_is_never_seen_and_the_position_passes_it(open_log: Op
     with transactions(log) as writer:
         writer.begin()
         writer.send(log.name, 0, b"no")
-        _until(lambda: log.bounds([0])[0].end == 1)
+        eventually(lambda: log.bounds([0])[0].end == 1)
         writer.abort()
-        _until(lambda: log.bounds([0])[0].stable_end == 2)
+        eventually(lambda: log.bounds([0])[0].stable_end == 2)
         log.assign({0: 0})
 
         assert read_until(log, 0, 2) == []
@@ -174,7 +175,7 @@ def test_a_fence_aborts_what_was_open_and_a_zombie_goes_on_only_under_a_fresh_id
     with transactions(log) as zombie:
         zombie.begin()
         zombie.send(log.name, 0, b"zombie")
-        _until(lambda: log.bounds([0])[0].end == 1)
+        eventually(lambda: log.bounds([0])[0].end == 1)
         fenced_id = zombie.id
 
         log.fence(fenced_id)
@@ -187,7 +188,7 @@ def test_a_fence_aborts_what_was_open_and_a_zombie_goes_on_only_under_a_fresh_id
         zombie.send(log.name, 0, b"fresh")
         zombie.commit()
 
-        _until(lambda: log.bounds([0])[0].stable_end == 4)
+        eventually(lambda: log.bounds([0])[0].stable_end == 4)
         log.assign({0: 0})
         assert [entry.value for entry in read_until(log, 0, 4)] == [b"fresh"]
 
@@ -226,7 +227,7 @@ def test_a_position_that_was_cut_away_is_an_error_and_assigning_again_mends_it(o
     log.assign({0: 0})
 
     with pytest.raises(OffsetGone) as gone:
-        _until(lambda: bool(log.read(10, 200)))
+        eventually(lambda: bool(log.read(10, 200)))
     assert (gone.value.partition, gone.value.offset) == (0, 0)
 
     log.assign({0: 2})
@@ -239,7 +240,7 @@ def test_a_position_beyond_the_end_is_an_error(open_log: OpenLog) -> None:
     log.assign({0: 7})
 
     with pytest.raises(OffsetGone):
-        _until(lambda: bool(log.read(10, 200)))
+        eventually(lambda: bool(log.read(10, 200)))
 
 
 def test_what_is_appended_while_reading_arrives(open_log: OpenLog) -> None:
@@ -269,9 +270,3 @@ def test_a_topic_that_does_not_exist_is_named(open_log: OpenLog, request: pytest
 def _send_and_commit(writer: Transactions, topic: str) -> None:
     writer.send(topic, 0, b"x")
     writer.commit()
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline, "waited for 30 s in vain"

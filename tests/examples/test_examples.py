@@ -133,6 +133,7 @@ def test_there_is_a_check_for_every_example() -> None:
     assert {path.parent.name for path in EXAMPLES.glob("*/main.py")} == set(SAID)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in SAID])
 def test_the_example_runs_and_says_what_it_should(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -140,7 +141,7 @@ def test_the_example_runs_and_says_what_it_should(name: str, tmp_path: Path) -> 
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=560,
         check=False,
     )
 

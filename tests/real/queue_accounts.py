@@ -13,7 +13,7 @@ from penstock.kafka.reader import EARLIEST, Reader, Received
 from penstock.kafka.topics import Admin
 from penstock.ledger.history import opened_history
 from penstock.queue.names import ledger_topic
-from penstock.queue.records import Acked, Buried, Copied, Dropped, Released, Taken
+from penstock.queue.records import Acked, Buried, Copied, Dropped, Released, Renewed, Taken
 from penstock.queue.rulings import Ruling
 from penstock.queue.state import QueueMachine
 from penstock.settings import Settings
@@ -55,6 +55,20 @@ def fates(settings: Settings, name: str) -> dict[Place, Fate]:
                 covered = judged.verdict.covered if isinstance(judged.verdict, Ruling) else ()
                 for offset in (offset for start, end in covered for offset in range(start, end)):
                     _note(found.setdefault((partition, offset), Fate()), judged.record, entry.offset)
+    return found
+
+
+def renewals(settings: Settings, name: str) -> Counter[int]:
+    """How often the leases of each partition were renewed."""
+    ledger = ledger_topic(settings, topic=name, group="shop")
+    found: Counter[int] = Counter()
+    with Admin(settings.kafka) as admin:
+        partitions = admin.describe([name])[name].partitions
+    for partition in range(partitions):
+        with opened_history(settings.kafka, ledger, partition, QueueMachine) as history:
+            found[partition] = sum(
+                isinstance(judged.record, Renewed) and judged.record.epochs != () for _, judged in history
+            )
     return found
 
 

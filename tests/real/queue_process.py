@@ -51,7 +51,7 @@ class Process:
 
     def end(self) -> None:
         self.child.kill()
-        self.child.wait(20)
+        self.child.wait(60)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def values_in(settings: KafkaSettings, partition: TopicPartition, **reader: Any)
         return found
 
 
-def eventually(is_so: Callable[[], object], *, within_s: float = 30.0) -> None:
+def eventually(is_so: Callable[[], object], *, within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not is_so():
         assert time.monotonic() < deadline, f"it did not come true in {within_s} s"

@@ -113,7 +113,7 @@ def test_in_the_foreground_it_stays_until_it_is_told_to_end(home: Path, ending: 
 
         process.send_signal(ending)
 
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert _is_gone(document["pids"][0])
     assert (home / "data" / "node-1" / "kafka" / ".kafka_cleanshutdown").exists()
 

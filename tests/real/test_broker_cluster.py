@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic
+from real_kafka import eventually
 
 from penstock.broker import Embedded
 from penstock.errors import UsageError
@@ -27,15 +27,6 @@ def kafka() -> Iterator[Embedded]:
 @pytest.fixture
 def admin(kafka: Embedded) -> AdminClient:
     return AdminClient({"bootstrap.servers": kafka.bootstrap})
-
-
-def _until(true: Callable[[], bool], *, seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def _in_sync(admin: AdminClient) -> list[list[int]]:
@@ -72,7 +63,7 @@ def _config(admin: AdminClient) -> dict[str, ConfigEntry]:
                 raise
         return bool(found)
 
-    assert _until(is_known)
+    eventually(is_known)
     return found[0]
 
 
@@ -81,17 +72,17 @@ def test_topics_are_replicated_three_times_and_need_two(admin: AdminClient) -> N
 
     assert config["min.insync.replicas"].value == "2"
     assert config["unclean.leader.election.enable"].value == "false"
-    assert _until(lambda: _all_in_sync(admin))
+    eventually(lambda: _all_in_sync(admin))
 
 
 def test_with_one_node_killed_work_goes_on_and_it_comes_back_in_sync(kafka: Embedded, admin: AdminClient) -> None:
     kafka.kill(2)
 
     _produce_everywhere(kafka.bootstrap, 300)
-    assert _until(lambda: all(2 not in replicas for replicas in _in_sync(admin)))
+    eventually(lambda: all(2 not in replicas for replicas in _in_sync(admin)))
 
     kafka.start(2)
-    assert _until(lambda: _all_in_sync(admin))
+    eventually(lambda: _all_in_sync(admin))
 
 
 def test_a_paused_node_is_left_behind_and_catches_up(kafka: Embedded, admin: AdminClient) -> None:
@@ -100,10 +91,10 @@ def test_a_paused_node_is_left_behind_and_catches_up(kafka: Embedded, admin: Adm
 
     _produce_everywhere(",".join(node.bootstrap for node in kafka.nodes[:2]), 300)
     others = AdminClient({"bootstrap.servers": kafka.nodes[0].bootstrap})
-    assert _until(lambda: all(3 not in replicas for replicas in _in_sync(others)))
+    eventually(lambda: all(3 not in replicas for replicas in _in_sync(others)))
 
     kafka.cont(3)
-    assert _until(lambda: _all_in_sync(admin))
+    eventually(lambda: _all_in_sync(admin))
 
 
 def test_all_nodes_killed_at_once_come_back_with_everything(kafka: Embedded, admin: AdminClient) -> None:
@@ -117,7 +108,7 @@ def test_all_nodes_killed_at_once_come_back_with_everything(kafka: Embedded, adm
     kafka.start()
     kafka.wait_until_ready()
 
-    assert _until(lambda: _all_in_sync(admin))
+    eventually(lambda: _all_in_sync(admin))
     _produce_everywhere(kafka.bootstrap, 3)
 
 

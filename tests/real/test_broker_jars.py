@@ -217,7 +217,7 @@ def test_a_first_start_that_is_killed_leaves_the_next_one_nothing_wrong(reposito
         assert process.stdin is not None
         process.stdin.write(lines)
         process.stdin.close()
-        assert asked.wait(30)
+        assert asked.wait(60)
         process.kill()
     held.set()
 
@@ -238,5 +238,5 @@ class _Held(dict[str, bytes]):
     def __contains__(self, name: object) -> bool:
         if name == self._name:
             self._asked.set()
-            self._held.wait(30)
+            self._held.wait(60)
         return super().__contains__(name)

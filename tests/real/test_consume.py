@@ -9,10 +9,11 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from real_kafka import eventually
 from real_process import started
 
 from penstock.broker import Embedded
@@ -49,13 +50,6 @@ def send(settings: Settings, topic: str, count: int, *, start: int = 0) -> None:
         for number in range(start, start + count):
             writer.send(topic, number % PARTITIONS, b"%d" % number)
         assert writer.flush(30_000) == 0
-
-
-def until(is_so: Callable[[], bool], *, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited for {within_s} s in vain"
-        time.sleep(0.02)
 
 
 class Consumer:
@@ -99,9 +93,9 @@ def consumers(settings: Settings, topic: str, *names: str, delivery: str = "at_l
 
 def test_two_members_share_the_partitions_and_every_message_comes_once(settings: Settings, topic: str) -> None:
     with consumers(settings, topic, "a", "b") as (a, b):
-        until(lambda: len(a.consumption.partitions) == len(b.consumption.partitions) == PARTITIONS // 2)
+        eventually(lambda: len(a.consumption.partitions) == len(b.consumption.partitions) == PARTITIONS // 2)
         send(settings, topic, 1_000)
-        until(lambda: len(a.values) + len(b.values) >= 1_000)
+        eventually(lambda: len(a.values) + len(b.values) >= 1_000)
 
         assert Counter(a.values + b.values) == Counter(range(1_000))
         assert a.values
@@ -111,14 +105,14 @@ def test_two_members_share_the_partitions_and_every_message_comes_once(settings:
 def test_a_group_goes_on_where_it_stopped_and_kafka_tools_see_its_offsets(settings: Settings, topic: str) -> None:
     send(settings, topic, 400)
     with consumers(settings, topic, "a") as [a]:
-        until(lambda: len(a.values) >= 400)
+        eventually(lambda: len(a.values) >= 400)
     with Admin(settings.kafka) as admin:
         committed = admin.group_offsets("shop", [TopicPartition(topic, p) for p in range(PARTITIONS)])
         assert sum(committed.values()) == 400
 
     send(settings, topic, 100, start=400)
     with consumers(settings, topic, "b") as [b]:
-        until(lambda: len(b.values) >= 100)
+        eventually(lambda: len(b.values) >= 100)
         assert sorted(b.values) == list(range(400, 500))
 
 
@@ -134,7 +128,7 @@ def test_an_unacked_message_holds_the_position_and_comes_again(settings: Setting
                 break
 
     with consumers(settings, topic, "b") as [b]:
-        until(lambda: len(b.values) >= 3 * PARTITIONS)
+        eventually(lambda: len(b.values) >= 3 * PARTITIONS)
         assert sorted(b.values) == list(range(PARTITIONS, 4 * PARTITIONS))
 
 
@@ -168,12 +162,12 @@ def test_a_killed_member_is_taken_over(settings: Settings, topic: str, delivery:
         first += [int(line) for line in child.stdout.read().split("\n")[:-1]]
 
     with consumers(settings, topic, "b", delivery=delivery) as [b]:
-        until(lambda: bool(b.values))
+        eventually(lambda: bool(b.values))
         print(f"\n  {delivery}: first message after {time.monotonic() - killed_at:.2f} s (2 HB are 1 s)")
-        until(lambda: len(set(first) | set(b.values)) >= 2_000 - (50 if delivery == "at_most_once" else 0))
-        until(lambda: b.consumption.partitions == [TopicPartition(topic, p) for p in range(PARTITIONS)])
+        eventually(lambda: len(set(first) | set(b.values)) >= 2_000 - (50 if delivery == "at_most_once" else 0))
+        eventually(lambda: b.consumption.partitions == [TopicPartition(topic, p) for p in range(PARTITIONS)])
         send(settings, topic, PARTITIONS, start=10_000)
-        until(lambda: sum(value >= 10_000 for value in b.values) == PARTITIONS)
+        eventually(lambda: sum(value >= 10_000 for value in b.values) == PARTITIONS)
 
     counts = Counter(first + [value for value in b.values if value < 10_000])
     if delivery == "at_least_once":
@@ -185,24 +179,24 @@ def test_a_killed_member_is_taken_over(settings: Settings, topic: str, delivery:
 
 def test_partitions_that_appear_later_are_consumed_too(settings: Settings, topic: str) -> None:
     with consumers(settings, topic, "a") as [a]:
-        until(lambda: len(a.consumption.partitions) == PARTITIONS)
+        eventually(lambda: len(a.consumption.partitions) == PARTITIONS)
         with Admin(settings.kafka) as admin:
             admin.grow(topic, PARTITIONS + 1)
         with Writer(settings.kafka) as writer:
             writer.send(topic, PARTITIONS, b"77")
-            writer.flush(10_000)
-        until(lambda: a.values == [77])
+            assert writer.flush(30_000) == 0
+        eventually(lambda: a.values == [77])
 
 
 def test_a_member_that_joins_gets_its_share_and_nothing_is_doubled_by_it(settings: Settings, topic: str) -> None:
     with consumers(settings, topic, "a") as [a]:
-        until(lambda: len(a.consumption.partitions) == PARTITIONS)
+        eventually(lambda: len(a.consumption.partitions) == PARTITIONS)
         with consumers(settings, topic, "b") as [b]:
-            until(lambda: len(a.consumption.partitions) == len(b.consumption.partitions) == PARTITIONS // 2)
+            eventually(lambda: len(a.consumption.partitions) == len(b.consumption.partitions) == PARTITIONS // 2)
             send(settings, topic, 400)
-            until(lambda: len(a.values) + len(b.values) >= 400)
+            eventually(lambda: len(a.values) + len(b.values) >= 400)
             assert Counter(a.values + b.values) == Counter(range(400))
-        until(lambda: len(a.consumption.partitions) == PARTITIONS)
+        eventually(lambda: len(a.consumption.partitions) == PARTITIONS)
 
 
 def test_wrong_use_is_told(settings: Settings) -> None:

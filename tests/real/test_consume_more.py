@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_kafka import eventually
 
 from penstock.broker import Embedded
 from penstock.claims.consumption import Consumption
@@ -66,18 +66,11 @@ def send(settings: Settings, topic: str, *values: bytes | None, partition: int =
         assert writer.flush(30_000) == 0
 
 
-def until(is_so: Callable[[], object], *, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited for {within_s} s in vain"
-        time.sleep(0.02)
-
-
 def all_in(settings: Settings, topic: str, count: int, *, partition: int = 0) -> list[Received]:
     place, found = TopicPartition(topic, partition), list[Received]()
     with Reader(settings.kafka) as reader:
         reader.assign({place: EARLIEST})
-        until(lambda: found.extend(reader.read(100, 100)) or len(found) >= count)
+        eventually(lambda: found.extend(reader.read(100, 100)) or len(found) >= count)
         assert reader.bounds(place)[1] == count
     return found
 
@@ -110,7 +103,7 @@ def test_what_was_skipped_while_the_claim_was_in_doubt_comes_again_when_it_is_ou
             iteration = messages.messages(timeout_s=60)
             first = next(iteration)
             broker.stop(1)
-            until(lambda: first.is_lost)
+            eventually(lambda: first.is_lost)
             broker.cont(1)
             with pytest.raises(Fenced):
                 first.ack()
@@ -123,7 +116,7 @@ def test_what_was_skipped_while_the_claim_was_in_doubt_comes_again_when_it_is_ou
                     break
             with Admin(settings.kafka) as admin:
                 place = TopicPartition("orders", 0)
-                until(
+                eventually(
                     lambda: (
                         next(messages.messages(timeout_s=0.1), None) is None
                         and admin.group_offsets("shop", [place]).get(place) == 10
@@ -145,7 +138,7 @@ def test_an_overdue_message_is_copied_with_its_origin_and_no_longer_holds_the_po
                 message.ack()
             else:
                 late = message
-        until(lambda: messages._reading.positions() == {TopicPartition(topic, 0): 3})  # type: ignore[attr-defined]
+        eventually(lambda: messages._reading.positions() == {TopicPartition(topic, 0): 3})  # type: ignore[attr-defined]
         late.ack()  # no change
 
     [overdue] = of_kind(told, events.MessageOverdue)
@@ -179,7 +172,7 @@ def test_an_overdue_message_is_skipped_also_while_its_handler_is_stuck_and_other
 
     with in_thread(stuck):
         try:
-            until(lambda: of_kind(told, events.MessageOverdue))
+            eventually(lambda: of_kind(told, events.MessageOverdue))
             with Group(settings, "shop", client="b").consume([topic]) as others:
                 message = next(others.messages(timeout_s=30))
                 assert message.value == b"next"
@@ -215,7 +208,7 @@ def test_who_comes_back_late_gets_partitions_again(settings: Settings, topic: st
     with Group(settings, "shop", client="a").consume([topic], ack_timeout="300ms", on_overdue="skip") as messages:
         one_by_one = messages.messages(timeout_s=30)
         assert next(one_by_one).value == b"slow"
-        until(lambda: of_kind(told, events.ClaimGivenBack))
+        eventually(lambda: of_kind(told, events.ClaimGivenBack))
         assert next(one_by_one).value == b"next"
 
 
@@ -324,7 +317,7 @@ def test_a_topic_that_was_made_anew_under_a_consumer_is_refused(
             message.ack()
         admin.delete([topic])
         assert list(messages.messages(timeout_s=6)) == []
-        until(lambda: of_kind(told, events.TopicMissing))
+        eventually(lambda: of_kind(told, events.TopicMissing))
         made(admin, topic, 1)
         send(settings, topic, b"new")
         with pytest.raises(Refused, match="was deleted and made anew"):
@@ -366,10 +359,10 @@ def test_stop_from_another_thread_ends_the_iteration_and_what_was_not_handed_out
                 message.ack()
                 if len(offsets) == 10:
                     got.set()
-                    stopped.wait(30)
+                    stopped.wait(60)
 
     with in_thread(work):
-        assert got.wait(30)
+        assert got.wait(60)
         messages.stop()
         stopped.set()
     assert offsets == list(range(10))
@@ -387,8 +380,8 @@ def test_closing_from_another_thread_ends_an_iteration_that_waits(settings: Sett
             assert list(messages) == []
 
     with in_thread(work):
-        assert began.wait(30)
-        until(lambda: messages.partitions)
+        assert began.wait(60)
+        eventually(lambda: messages.partitions)
         messages.close()
 
 
@@ -402,7 +395,7 @@ def test_the_metric_shows_slots_in_the_words_of_the_commands(settings: Settings,
         return metrics.registry.get_sample_value("penstock_claims", {"group": "shop", "state": state})
 
     with subscribed(metrics), Group(settings, "shop", client="a").consume([topic]) as messages:
-        until(lambda: list(messages.messages(timeout_s=0.1)) == [] and value("fresh") == 1)
+        eventually(lambda: list(messages.messages(timeout_s=0.1)) == [] and value("fresh") == 1)
         assert value("free") == value("silent") == value("paused") == 0
     assert metrics.registry.get_sample_value("penstock_claims_gained_total") == 1
     assert metrics.registry.get_sample_value("penstock_claims_given_back_total") == 1

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
+from real_kafka import eventually
 
 from penstock.app import App
 from penstock.broker import Embedded
@@ -217,7 +218,7 @@ def append_in_the_future(topic: str, bootstrap: str, admin: Admin, *, ahead_s: i
     ):
         admin.alter(topic, {"message.timestamp.type": setting})
         # The broker takes a setting over a moment after it has said yes.
-        wait_until(lambda at_s=at_s, time_type=time_type: time_type_of_junk(at_s) == time_type)
+        eventually(lambda at_s=at_s, time_type=time_type: time_type_of_junk(at_s) == time_type)
 
 
 def test_three_brokers_are_asked_for_three_copies_and_a_lost_one_is_told(tmp_path: Path) -> None:
@@ -236,13 +237,6 @@ def test_three_brokers_are_asked_for_three_copies_and_a_lost_one_is_told(tmp_pat
 
         kafka.kill(3)
         # Until the survivors have noticed, all still looks well.
-        wait_until(lambda: "replicas: orders" in place.doctor()[1])
+        eventually(lambda: "replicas: orders" in place.doctor()[1])
         code, statuses, _ = place.doctor()
         assert (code, statuses["replicas: orders"], statuses["topic: orders"]) == (0, "yellow", "green"), statuses
-
-
-def wait_until(is_so: Callable[[], bool], *, within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

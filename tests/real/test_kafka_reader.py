@@ -336,10 +336,10 @@ def test_a_reader_may_be_closed_while_another_thread_reads(settings: KafkaSettin
 
     other = threading.Thread(target=read_on)
     other.start()
-    assert reading.wait(30)
+    assert reading.wait(60)
     reader.close()
     reader.close()
-    other.join(30)
+    other.join(60)
 
     assert not other.is_alive()
     assert outcome == ["this Reader is closed; make a new one"]

@@ -158,7 +158,7 @@ def storm(settings: Settings, name: str, folder: Path, *, storm_s: float, task_s
 
 
 def test_long_tasks_outlive_a_storm_of_hand_overs_and_run_once(settings: Settings, name: str, tmp_path: Path) -> None:
-    storm(settings, name, tmp_path, storm_s=16, task_s=8)
+    storm(settings, name, tmp_path, storm_s=12, task_s=8)
 
 
 @pytest.mark.long

@@ -214,7 +214,7 @@ def test_a_reset_fences_who_has_a_transaction_open_and_the_next_member_goes_on_f
         append(settings.kafka, TopicPartition(orders, 0), b"%d" % COUNT)
         assert said(killed) == "open"
         killed.kill()
-        killed.wait(30)
+        killed.wait(60)
         with operator(settings) as person:
             person.pause("shop", lasts=duration("1m"), by="ann")
             person.reset(Slot("shop", orders, 0), "earliest", by="ann")

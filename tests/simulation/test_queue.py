@@ -203,7 +203,7 @@ def test_a_failing_seed_prints_the_command_that_replays_it() -> None:
     assert isinstance(failure, SimulationFailed)
 
     _, *arguments = shlex.split(failure.replay)
-    replayed = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    replayed = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False)
 
     assert replayed.returncode == 5
     assert str(failure.violation) in replayed.stderr

@@ -116,9 +116,9 @@ def test_closing_twice_or_from_another_thread_closes_once_and_ends_the_iteration
     with given:
         iterating = threading.Thread(target=lambda: list(given))
         iterating.start()
-        assert given.asked.wait(30)
+        assert given.asked.wait(60)
         given.close()
-        iterating.join(30)
+        iterating.join(60)
         assert not iterating.is_alive()
 
     assert given.closed == 1

@@ -140,12 +140,12 @@ def test_a_write_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
 
     def hook(name: str) -> None:
         inside.set()
-        leave.wait(30)
+        leave.wait(60)
 
     slow = threading.Thread(target=FencedFile(tmp_path / "report").write, args=("slow", 1))
     with armed(hook):
         slow.start()
-        assert inside.wait(30)
+        assert inside.wait(60)
         with pytest.raises(NotAcquired, match=r"somebody has been writing .* for 100ms; .*fuser"):
             FencedFile(tmp_path / "report", timeout="100ms").write("fast", token=2)
         leave.set()

@@ -288,7 +288,7 @@ def test_announcing_waits_for_the_log_and_says_so_when_that_takes_too_long() -> 
 
 def test_announcing_returns_when_the_last_slot_is_told_or_gone() -> None:
     cluster = Cluster()
-    cluster.fencing = cluster.member._fencing = Fencing(cluster.initialisations, within_s=30)
+    cluster.fencing = cluster.member._fencing = Fencing(cluster.initialisations, within_s=60)
     cluster.fencing.announce("own-1")
     cluster.begin()
     thread = threading.Thread(target=cluster.fencing.announce, args=("own-2",))
@@ -369,7 +369,7 @@ def test_a_thread_initialises_and_tells_how_it_went() -> None:
     good, bad = in_a_thread(fence)("good"), in_a_thread(fence)("bad")
     for thread in threading.enumerate():
         if thread.name.startswith("fence-"):
-            thread.join(10)
+            thread.join(60)
 
     assert (good.is_over, good.is_done, good.failure) == (True, True, None)
     assert (bad.is_over, bad.is_done) == (True, False)

@@ -273,7 +273,7 @@ def test_another_process_with_another_hash_seed_comes_to_the_same_hash(hash_seed
 
     command = [sys.executable, "-m", "penstock", "claims", "replay", str(dump), "--json", "--snapshot-at", "120"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    shown = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60).stdout
+    shown = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=120).stdout
 
     assert json.loads(shown.splitlines()[-1])["hash"] == fold.hash()
 

@@ -53,8 +53,8 @@ def asked_of_a_broker_that_says(response: bytes) -> str | None:
         thread = threading.Thread(target=serve)
         thread.start()
         settings = KafkaSettings(bootstrap_servers=f"127.0.0.1:{listener.getsockname()[1]}")
-        found = broker_release(settings, timeout_s=10)
-        thread.join(10)
+        found = broker_release(settings, timeout_s=60)
+        thread.join(60)
         return found
 
 

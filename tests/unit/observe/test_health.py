@@ -11,7 +11,7 @@ from penstock.observe.health import Health, HealthServer
 
 
 def fetched(server: HealthServer, path: str, method: str = "GET") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -80,7 +80,7 @@ def test_it_listens_on_loopback_only_and_frees_its_port_at_the_end() -> None:
 
     silent.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
     assert "penstock-health" not in {thread.name for thread in set(threading.enumerate()) - before}
 
 

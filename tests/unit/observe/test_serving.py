@@ -26,7 +26,7 @@ def test_what_happens_in_the_block_is_counted_and_served_where_the_log_says(capl
     with caplog.at_level(logging.WARNING, "penstock"), measured(Health(), 0):
         tell(MessagesAcked(queue="orders", count=7))
         [address] = re.findall(r"http://127\.0\.0\.1:\d+/metrics", caplog.text)
-        with urllib.request.urlopen(address, timeout=30) as answer:
+        with urllib.request.urlopen(address, timeout=60) as answer:
             text = answer.read().decode()
 
     assert 'penstock_messages_acked_total{queue="orders"} 7.0' in text
