@@ -26,6 +26,8 @@ _RECENT, _TELLING_ROWS = 20, 1_000
 _RETENTION = "delta.setTransactionRetentionDuration"
 _AGAIN = ("MetadataChangedException", "ProtocolChangedException", "ConcurrentWriteException")
 _FENCING = ("ConcurrentTransactionException",)
+_HALF_MADE = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
+_APPEARS_S = 10.0
 
 
 class ChangedMeanwhile(PenstockError):
@@ -78,7 +80,8 @@ class Table:
         log = self._log()
         path = log.logPath()
         if path.getFileSystem(log.newDeltaHadoopConf()).exists(path):
-            return bool(log.tableExists())
+            # It looks at the log as it is now; the log itself remembers how it was.
+            return int(log.startTransaction().readVersion()) >= 0
         # Delta remembers tables by their place, also those whose folder was removed.
         self._delta.DeltaLog.invalidateCache(self._session._jsparkSession, log.dataPath())
         return False
@@ -111,9 +114,18 @@ class Table:
         try:
             builder.execute()
         except Exception as failure:
-            # Of two that make it at the same moment one is told so: then it is there.
-            if not _named(failure, _AGAIN):
+            # Of those that make it at the same moment all but one are told so, in several ways: it is there soon.
+            is_beaten = _named(failure, _AGAIN) or any(word in str(failure) for word in _HALF_MADE)
+            if not is_beaten or not self._appears():
                 raise
+
+    def _appears(self) -> bool:
+        deadline = time.monotonic() + _APPEARS_S
+        while not self.exists():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
 
     def begin(self) -> Transaction:
         """A transaction on the table as it is now.
