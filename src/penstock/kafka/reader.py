@@ -109,8 +109,7 @@ class Reader:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on elsewhere in an assigned partition; also the way on after OffsetGone.
 
-        Not right after it was assigned at EARLIEST or LATEST: the client asks where that is, and when the answer comes
-        late it goes there, from wherever it is by then.
+        Not right after it was assigned at EARLIEST or LATEST: the client, told late where that is, would go back there.
         """
         with self._lock:
             client = self._open_client()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
@@ -32,13 +34,21 @@ def check(spanned: Spans[int], plain: list[int]) -> None:
     assert len(spanned) == len(list(spanned))
 
 
+@contextmanager
+def chunks_of(largest: int, small: int) -> Iterator[None]:
+    before = spans._CHUNK_MAX, spans._CHUNK_SMALL
+    spans._CHUNK_MAX, spans._CHUNK_SMALL = largest, small
+    try:
+        yield
+    finally:
+        spans._CHUNK_MAX, spans._CHUNK_SMALL = before
+
+
 @pytest.mark.parametrize(("chunk_max", "chunk_small"), [(2, 1), (4, 2), (512, 64)])
 @settings(max_examples=150, deadline=None)
 @given(puts=puts)
 def test_a_map_is_what_a_list_would_be(chunk_max: int, chunk_small: int, puts: list[tuple[int, int, int]]) -> None:
-    before = spans._CHUNK_MAX, spans._CHUNK_SMALL
-    spans._CHUNK_MAX, spans._CHUNK_SMALL = chunk_max, chunk_small
-    try:
+    with chunks_of(chunk_max, chunk_small):
         spanned, plain = Spans(0), [0] * SIZE
         for start, end, value in puts:
             spanned.put(start, end, value)
@@ -48,8 +58,6 @@ def test_a_map_is_what_a_list_would_be(chunk_max: int, chunk_small: int, puts: l
         loaded.load(spanned)
         assert loaded == spanned
         check(loaded, plain)
-    finally:
-        spans._CHUNK_MAX, spans._CHUNK_SMALL = before
 
 
 @given(puts=puts, start=st.integers(0, SIZE - 1), length=st.integers(1, SIZE))
@@ -72,9 +80,7 @@ def test_runs_are_cut_to_what_was_asked(puts: list[tuple[int, int, int]], start:
 def test_values_are_changed_where_they_are(
     chunk_max: int, chunk_small: int, puts: list[tuple[int, int, int]], changes: list[list[int]]
 ) -> None:
-    before = spans._CHUNK_MAX, spans._CHUNK_SMALL
-    spans._CHUNK_MAX, spans._CHUNK_SMALL = chunk_max, chunk_small
-    try:
+    with chunks_of(chunk_max, chunk_small):
         spanned, plain = Spans(0), [0] * SIZE
         for start, end, value in puts:
             spanned.put(start, end, value)
@@ -85,8 +91,6 @@ def test_values_are_changed_where_they_are(
             for start, end in ranges:
                 plain[start:end] = [(value * 2 + 1) % 3 for value in plain[start:end]]
             check(spanned, plain)
-    finally:
-        spans._CHUNK_MAX, spans._CHUNK_SMALL = before
 
 
 def test_a_million_acks_in_a_row_are_one_run() -> None:
