@@ -92,14 +92,16 @@ class RangeReading:
 
     def _assign(self, wanted: Mapping[TopicPartition, list[Block]]) -> None:
         known = {place: self._places.get(place) or _Place() for place in {*self._places, *wanted}}
+        # Never from the beginning, to jump from there: its late answer could take us back to it.
+        starts = {
+            place: self._reachable(place, state, _next_of(wanted.get(place), state))
+            if state.at == UNKNOWN
+            else state.at
+            for place, state in known.items()
+        }
+        self.reader.assign(starts)
         for place, state in known.items():
-            if state.at == UNKNOWN:
-                # Never from the beginning, to jump from there: its late answer could take us back to it.
-                blocks = wanted.get(place)
-                self._aim(place, state, blocks[0].next if blocks else state.end)
-        self.reader.assign({place: state.at for place, state in known.items()})
-        for state in known.values():
-            state.is_paused = False
+            state.at, state.is_paused = starts[place], False
         self._places = known
 
     def _pause(self, place: TopicPartition, state: _Place) -> None:
@@ -109,17 +111,17 @@ class RangeReading:
             state.is_paused = True
 
     def _jump(self, place: TopicPartition, state: _Place, to: int) -> None:
-        self._aim(place, state, to)
-        self.reader.seek(place, state.at)
+        to = self._reachable(place, state, to)
+        self.reader.seek(place, to)
         if state.is_paused:
             self.reader.resume([place])
-        state.is_paused = False
+        state.at, state.is_paused = to, False
 
-    def _aim(self, place: TopicPartition, state: _Place, to: int) -> None:
-        """At the block, or as near as the log goes: what is claimed ahead is waited for at the end."""
+    def _reachable(self, place: TopicPartition, state: _Place, to: int) -> int:
+        """The block's next, or as near as the log goes: what is claimed ahead is waited for at the end."""
         if to > state.end:
             state.end = self.reader.bounds(place)[1]
-        state.at = min(to, state.end)
+        return min(to, state.end)
 
     # What was read
 
@@ -147,6 +149,10 @@ class RangeReading:
             yield part
         if blocks and bounds.start <= blocks[0].next:
             time.sleep(BACK_OFF_S)  # a new leader may not know for a moment how far its log goes
+
+
+def _next_of(blocks: list[Block] | None, state: _Place) -> int:
+    return blocks[0].next if blocks else state.end
 
 
 def _is_far(state: _Place, to: int) -> bool:
