@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from typing import Any, Literal, Protocol, Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from penstock.collector import AT_REST
 from penstock.errors import BrokerUnavailable, NotFound, OffsetGone, PenstockError, UsageError
 from penstock.kafka.errors import NOT_READY, ConnectionWatch, error_of, translated
 from penstock.kafka.properties import connect, properties
@@ -350,39 +350,12 @@ def _consumed(client: Any, count_max: int) -> list[Any]:
 
     None of it is garbage: the collector would only go through these records several times while they are made.
     """
-    _HELD_BACK.begin()
+    AT_REST.begin()
     try:
         records: list[Any] = client.consume(count_max, 0)
         return records
     finally:
-        _HELD_BACK.end()
-
-
-class CollectorHeldBack:
-    """Python's garbage collector rests while anybody is between `begin` and `end`; who had switched it off, has it so.
-
-    All threads share the collector: if each looked for itself whether it is on, one could leave it off for ever.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count, self._was_on = 0, False
-
-    def begin(self) -> None:
-        with self._lock:
-            if not self._count:
-                self._was_on = gc.isenabled()
-                gc.disable()
-            self._count += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._count -= 1
-            if not self._count and self._was_on:
-                gc.enable()
-
-
-_HELD_BACK = CollectorHeldBack()
+        AT_REST.end()
 
 
 def _client_partition(partition: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID) -> Any:

@@ -22,6 +22,7 @@ from penstock.claims.records import Slot
 from penstock.claims.running import Running
 from penstock.claims.tally import Tally
 from penstock.claims.tenure import Listener, Tenure
+from penstock.collector import SELDOM
 from penstock.errors import Halted, InvariantBroken, PenstockError, TransientError
 from penstock.ledger.kafka_log import open_ledger
 from penstock.ledger.tail import Tail, monotonic_ms
@@ -136,6 +137,7 @@ class Station:
     # The worker's thread
 
     def _run(self) -> None:
+        SELDOM.begin()
         try:
             self._work()
         except PenstockError as failure:
@@ -150,6 +152,7 @@ class Station:
         finally:
             self._members.stop(within_s=10)
             self._upkeep.close()
+            SELDOM.end()
             self.is_ready.set()
 
     def _work(self) -> None:
