@@ -40,8 +40,10 @@ def joined(pieces: Iterable[Range]) -> Ranges:
     return tuple(found)
 
 
-def common(asked: Iterable[Range], held: Sequence[Range]) -> list[Range]:
+def common(asked: Sequence[Range], held: Sequence[Range]) -> list[Range]:
     """What is in both, which are in order; quick where few are asked for and many are held, and where both are many."""
+    if len(asked) > 1 and _is_all_held(asked, held):
+        return list(asked)
     found: list[Range] = []
     index, count = 0, len(held)
     for part in asked:
@@ -65,11 +67,20 @@ def common(asked: Iterable[Range], held: Sequence[Range]) -> list[Range]:
     return found
 
 
+def _is_all_held(asked: Sequence[Range], held: Sequence[Range]) -> bool:
+    """Whether it is one of the frequent cases: all lies in one range, or is ranges as they are held, in a row."""
+    first = bisect_right(held, asked[0][0], key=_start_of) - 1
+    return first >= 0 and (asked[-1][1] <= held[first][1] or list(held[first : first + len(asked)]) == list(asked))
+
+
 def remove(held: list[Range], parts: Sequence[Range]) -> None:
     """Take away parts, in order, each of which lies within one of the ranges held."""
     if not parts:
         return
     first = last = bisect_right(held, parts[0][0], key=_start_of) - 1
+    if len(parts) > 1 and held[first : first + len(parts)] == list(parts):
+        del held[first : first + len(parts)]
+        return
     low, high = held[first]
     left: list[Range] = []
     for start, end in parts:

@@ -4,19 +4,25 @@
     | finished | waiting  | finished        | ready
 
 The runs are in chunks of a bounded size, so that a change costs the same with a hundred thousand gaps as with none:
-to find the place is a bisection, to change it moves one chunk.
+to find the place is a bisection, to change it moves one chunk. Many small ranges are mostly parts of one run, or runs
+with one other between each: such are changed by slices, and only the rest one by one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, compress, count, groupby
+from operator import ne
 from typing import Generic, NamedTuple, TypeVar
 
 V = TypeVar("V")
 
 _CHUNK_MAX = 512
 _CHUNK_SMALL = 64
+_FEW = 8
+"""So many ranges are about as quick one by one."""
 
 
 class Run(NamedTuple, Generic[V]):
@@ -94,6 +100,28 @@ class Spans(Generic[V]):
                 chunk, index = chunk + 1, 1
                 starts, values = self._starts[chunk], self._values[chunk]
 
+    def values_in(self, ranges: Sequence[tuple[int, int]]) -> list[V]:
+        """All values that these offsets have, some more than once. The ranges are in order, apart from each other."""
+        found: list[V] = []
+        for start, end in ranges if len(ranges) < _FEW else _one_by_one(ranges, partial(self._find_at_once, found)):
+            found += [run.value for run in self.runs(start, end)]
+        return found
+
+    def by_value(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[V, tuple[tuple[int, int], ...]]]:
+        """These offsets by the value they have. The ranges are in order, apart from each other."""
+        values = self.values_in(ranges)
+        if _are_equal(values):
+            return [(value, tuple(ranges)) for value in values[:1]]
+        found: dict[V, list[tuple[int, int]]] = {}
+        for start, end in ranges:
+            for run in self.runs(start, end):
+                found.setdefault(run.value, []).append((run.start, run.end))
+        return [(value, tuple(parts)) for value, parts in found.items()]
+
+    def has_one_each(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Whether all offsets of a range have the same value, for every range."""
+        return _are_equal(self.values_in(ranges)) or all(self.only(start, end) is not None for start, end in ranges)
+
     def put(self, start: int, end: int, value: V) -> None:
         """Give these offsets one value, whatever they had."""
         if self._put_within(start, end, value):
@@ -111,15 +139,20 @@ class Spans(Generic[V]):
         if is_boundary and high < len(starts) and values[high] == value:
             high += 1
         starts[low:high], values[low:high] = new_starts, new_values
-        if len(starts) > _CHUNK_MAX:
-            self._split(chunk)
-        elif len(starts) < _CHUNK_SMALL and chunk + 1 < len(self._firsts):
-            self._fuse(chunk, chunk + 1)
+        self._keep_size(chunk)
 
-    def change(self, ranges: Iterable[tuple[int, int]], changed: Callable[[V], V]) -> None:
-        """Give these offsets other values, made of those they have: `changed` knows nothing else."""
+    def put_all(self, ranges: Sequence[tuple[int, int]], value: V) -> None:
+        """Give all these offsets one value. The ranges are in order, apart from each other."""
+        for start, end in self._left_by_slices(ranges, lambda _: value):
+            self.put(start, end, value)
+
+    def change(self, ranges: Sequence[tuple[int, int]], changed: Callable[[V], V]) -> None:
+        """Give these offsets other values, made of those they have: `changed` knows nothing else.
+
+        The ranges are in order, apart from each other.
+        """
         old = new = None
-        for start, end in ranges:
+        for start, end in self._left_by_slices(ranges, changed):
             value = self.only(start, end)
             if value is None:
                 for run in self.runs(start, end):
@@ -149,6 +182,57 @@ class Spans(Generic[V]):
             return True
         return False
 
+    def _left_by_slices(
+        self, ranges: Sequence[tuple[int, int]], changed: Callable[[V], V]
+    ) -> Iterable[tuple[int, int]]:
+        """What is still to be changed one by one."""
+        return ranges if len(ranges) < _FEW else _one_by_one(ranges, partial(self._change_at_once, changed))
+
+    def _find_at_once(self, found: list[V], edges: list[int], at: int) -> int:
+        """The values of as many ranges as lie in the middle of one run, or are runs with one other between each."""
+        chunk, index, inside, whole = self._place(edges, at)
+        low, high = (index - 1, index) if inside else (index, index + 2 * whole)
+        found += [value for value, _ in groupby(self._values[chunk][low:high:2])]
+        return inside or whole
+
+    def _change_at_once(self, changed: Callable[[V], V], edges: list[int], at: int) -> int:
+        """Change as many ranges as lie in the middle of one run, or are runs between equal ones; how many it were."""
+        chunk, index, inside, whole = self._place(edges, at)
+        starts, values = self._starts[chunk], self._values[chunk]
+        if inside:
+            old = values[index - 1]
+            new = changed(old)
+            if new != old:
+                starts[index:index] = edges[at : at + 2 * inside]
+                values[index:index] = [new, old] * inside
+                self._keep_size(chunk)
+            return inside
+        if not whole or not index:
+            return 0
+        beside, olds = values[index - 1 : index + 2 * whole : 2], values[index : index + 2 * whole : 2]
+        whole = min(_equal_ones(beside) - 1, _equal_ones(olds))
+        high = index + 2 * whole
+        new = changed(olds[0])
+        if new != beside[0]:
+            values[index:high:2] = [new] * whole
+        else:
+            del starts[index:high], values[index:high]
+            self._keep_size(chunk)
+        return whole
+
+    def _place(self, edges: list[int], at: int) -> tuple[int, int, int, int]:
+        """Where the ranges from that edge on begin: the chunk, and the first run in it that is not before them.
+
+        And how many of them lie in the middle of the run before that one, or are runs with one other between each.
+        """
+        chunk = bisect_right(self._firsts, edges[at]) - 1
+        starts = self._starts[chunk]
+        index = bisect_left(starts, edges[at])
+        upto = (starts[index : index + 1] or self._firsts[chunk + 1 : chunk + 2] or [edges[-1] + 1])[0]
+        inside = bisect_left(edges, upto, at) - at
+        asked = edges[at : at + len(starts) - index]
+        return chunk, index, inside // 2, _alike(asked, starts[index : index + len(asked)]) // 2
+
     def load(self, runs: Iterable[tuple[int, V]]) -> None:
         """Become the map that was iterated over."""
         given = list(runs)
@@ -176,9 +260,46 @@ class Spans(Generic[V]):
         self._values[low : high + 1] = [self._values[low] + self._values[high]]
         del self._firsts[low + 1 : high + 1]
 
+    def _keep_size(self, chunk: int) -> None:
+        size = len(self._starts[chunk])
+        if size > _CHUNK_MAX:
+            self._split(chunk)
+        elif size < _CHUNK_SMALL and chunk + 1 < len(self._firsts):
+            self._fuse(chunk, chunk + 1)
+
     def _split(self, chunk: int) -> None:
         starts, values = self._starts[chunk], self._values[chunk]
-        middle = len(starts) // 2
-        self._starts[chunk : chunk + 1] = [starts[:middle], starts[middle:]]
-        self._values[chunk : chunk + 1] = [values[:middle], values[middle:]]
-        self._firsts.insert(chunk + 1, starts[middle])
+        size = len(starts) // (len(starts) // (_CHUNK_MAX // 2)) + 1
+        cuts = range(0, len(starts), size)
+        self._starts[chunk : chunk + 1] = [starts[cut : cut + size] for cut in cuts]
+        self._values[chunk : chunk + 1] = [values[cut : cut + size] for cut in cuts]
+        self._firsts[chunk : chunk + 1] = [starts[cut] for cut in cuts]
+
+
+def _are_equal(values: list[V]) -> bool:
+    return not values or values.count(values[0]) == len(values)
+
+
+def _equal_ones(values: Sequence[object]) -> int:
+    """How many at the beginning are equal."""
+    return len(list(next(groupby(values))[1]))
+
+
+def _alike(some: Sequence[object], others: Sequence[object]) -> int:
+    """How many at the beginning are equal in both, which are of one length."""
+    return len(some) if some == others else next(compress(count(), map(ne, some, others)))
+
+
+def _one_by_one(
+    ranges: Sequence[tuple[int, int]], at_once: Callable[[list[int], int], int]
+) -> Iterator[tuple[int, int]]:
+    """The ranges that the caller must see to, while `at_once` does as many of the others as it can, and says so."""
+    edges = list(chain.from_iterable(ranges))
+    # The first one, as each at the border of a chunk, may have to become one with what is before it.
+    reached, alone = 0, 1
+    while reached < len(ranges):
+        yield from ranges[reached : reached + alone]
+        reached += alone
+        done = at_once(edges, 2 * reached) if reached < len(ranges) else 0
+        # Where slices are of no use, they are tried less and less.
+        reached, alone = reached + done, 1 if done >= _FEW else max(_FEW, 2 * alone)

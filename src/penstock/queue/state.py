@@ -136,16 +136,19 @@ class QueueMachine:
         pause = self.pause_of(ALL, clock_ms)
         if pause is not None:
             return ignored(f"paused by {pause.by}")
-        granted, refused = self._sorted_out(asked, clock_ms, self.may_be_granted)
-        if not granted:
-            return ignored(self.why_not(refused[0], clock_ms))
-        for epoch in {run.value.epoch for run in granted if run.value.status is IS_LEASED}:
+        cells, covered, refusal = self.cells.values_in(asked), asked, None
+        if not all(self.may_be_granted(cell, clock_ms) for cell in cells):
+            granted, refused = self._sorted_out(asked, clock_ms, self.may_be_granted)
+            refusal = self.why_not(refused[0], clock_ms)
+            if not granted:
+                return ignored(refusal)
+            cells, covered = [run.value for run in granted], _ranges_of(granted)
+        for epoch in {cell.epoch for cell in cells if cell.status is IS_LEASED}:
             self._lose(self.leases[epoch])
-        covered = _ranges_of(granted)
         self._lease(covered, offset)
         lease = Lease(offset, record.worker, clock_ms, record.lease_ms, record.producer, record.alone, list(covered))
         self.leases[offset] = lease
-        return ruled(asked, covered, self.why_not(refused[0], clock_ms) if refused else None)
+        return ruled(asked, covered, refusal)
 
     def _sorted_out(
         self, asked: Ranges, clock_ms: int, is_fit: Callable[[Cell, int], bool]
@@ -218,8 +221,7 @@ class QueueMachine:
         part = self._part(record.epoch, record.ranges)
         if isinstance(part, Verdict):
             return part
-        for start, end in part.covered:
-            self.cells.put(start, end, FINISHED)
+        self.cells.put_all(part.covered, FINISHED)
         return self._left(part)
 
     def _on_released(self, record: Released, offset: int, clock_ms: int) -> Verdict:
