@@ -99,8 +99,8 @@ def test_a_message_that_kills_its_process_ends_alone_in_the_dead_letters(
 
     ended = Counter(line.n for process in running for line in process.lines() if line.what == "end")
     assert set(ended) == set(range(200)) - {77}
-    assert [headers["penstock-attempts"] for _, headers in letters(settings, name)] == [b"2"]
     assert [value for value, _ in letters(settings, name)] == [b'{"n":77,"do":"exit"}']
+    assert [headers["penstock-attempts"] for _, headers in letters(settings, name)] == [b"2"]
 
 
 def test_a_task_outlives_the_hand_over_of_its_partition_and_if_it_fails_the_new_owner_tries_again(

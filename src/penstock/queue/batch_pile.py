@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from penstock.errors import Undecodable
@@ -22,9 +23,6 @@ from penstock.queue.message import Batch, Bury, Retry
 from penstock.queue.pile import Manner, Pile, Seat, _now_ms
 from penstock.queue.retry import error_text
 from penstock.queue.stretch import Stretch
-
-# A tuple: a union of types would be made anew for every message.
-_NOT_ACKED = (Retry, Bury)
 
 Part = tuple[Hand, Stretch, int]
 """Messages, and how large the batch may be that they go in."""
@@ -92,7 +90,7 @@ class BatchPile(Pile[Batch]):
         if self.is_good(hand):
             return True
         if not hand.is_lost:
-            self.tell(hand, stretch.range, GIVEN_BACK)
+            self.tell(hand, stretch.ranges, GIVEN_BACK)
         return False
 
     def done(self, seat: Seat[Batch], piece: Batch, answer: object) -> None:
@@ -105,30 +103,31 @@ class BatchPile(Pile[Batch]):
             return
         seat.current = None
         self._note(seat, piece)
-        if answers is None:
+        if not answers:
             for hand, stretch in piece._parts:
-                self.tell(hand, stretch.range, ACKED)
+                self.tell(hand, stretch.ranges, ACKED)
         elif self._settled(piece, answers):
             self._drop_line(seat)
         self._forget(piece)
 
-    def _settled(self, piece: Batch, answers: Sequence[object]) -> bool:
+    def _settled(self, piece: Batch, answers: dict[int, Retry | Bury]) -> bool:
         """Tell each answer; acks as ranges, so that a few failures cost the others nothing. Whether any comes again."""
-        unacked = [
-            number for number, answer in enumerate(answers) if answer is not None and isinstance(answer, _NOT_ACKED)
-        ]
-        failing = [piece[number] for number in unacked]
-        outcomes = [self.outcome(message, answers[number]) for message, number in zip(failing, unacked, strict=True)]
-        for message, outcome in zip(failing, outcomes, strict=True):
-            self.settle(message, outcome)
-        spans = [message._span for message in failing]
+        unacked = list(answers)
+        comes_again = False
         reached = 0
         for hand, stretch in piece._parts:
             first, reached = reached, reached + len(stretch.records)
-            inside = spans[bisect_left(unacked, first) : bisect_left(unacked, reached)]
-            for part in outside(stretch.range, inside):
-                self.tell(hand, part, ACKED)
-        return any(outcome.kind == "released" for outcome in outcomes)
+            inside = unacked[bisect_left(unacked, first) : bisect_left(unacked, reached)]
+            failing = [piece._message(number) for number in inside]
+            outcomes = [self.outcome(message, answers[number]) for message, number in zip(failing, inside, strict=True)]
+            spans = [message._span for message in failing]
+            for outcome, alike in groupby(zip(outcomes, spans, strict=True), key=itemgetter(0)):
+                self.tell(hand, [span for _, span in alike], outcome)
+                comes_again = comes_again or outcome.kind == "released"
+            acked = [part for whole in stretch.ranges for part in outside(whole, spans)] if spans else stretch.ranges
+            if acked:
+                self.tell(hand, acked, ACKED)
+        return comes_again
 
     def failed(self, seat: Seat[Batch], piece: Batch, failure: BaseException) -> None:
         if seat.current is not piece:
@@ -155,8 +154,8 @@ class BatchPile(Pile[Batch]):
         error = error_text(failure)
         for hand, stretch in batch._parts:
             with self.lock:
-                self._halving.failed(hand.partition, [stretch.range], len(batch))
-            self.tell(hand, stretch.range, Outcome("released", delay_ms=delay_ms, error=error))
+                self._halving.failed(hand.partition, stretch.ranges, len(batch))
+            self.tell(hand, stretch.ranges, Outcome("released", delay_ms=delay_ms, error=error))
         if not isinstance(failure, Retry | Bury):
             first = batch[0]
             tell(
@@ -177,7 +176,7 @@ class BatchPile(Pile[Batch]):
             except Undecodable as failure:
                 self.settle(message, self.outcome_of_failure(message, failure), failure)
             else:
-                self.tell(message._hand, message._span, GIVEN_BACK)
+                self.tell(message._hand, (message._span,), GIVEN_BACK)
 
     def over_time(self, seat: Seat[Batch], piece: Batch) -> None:
         seconds = (_now_ms() - seat.began_ms) / 1_000
@@ -193,17 +192,17 @@ class BatchPile(Pile[Batch]):
     def _forget(self, batch: Batch) -> None:
         with self.lock:
             for hand, stretch in batch._parts:
-                self._halving.ended(hand.partition, [stretch.range])
+                self._halving.ended(hand.partition, stretch.ranges)
 
     def _drop_line(self, seat: Seat[Batch]) -> None:
         """With an order: what comes behind a failure may be of the same key."""
         line, seat.chain = seat.chain, None
         for hand, stretch, _ in line or ():
-            self.tell(hand, stretch.range, GIVEN_BACK)
+            self.tell(hand, stretch.ranges, GIVEN_BACK)
 
     def empty(self) -> None:
         with self.lock:
             lines, self._lines = self._lines, deque()
         for line in lines:
             for hand, stretch, _ in line:
-                self.tell(hand, stretch.range, GIVEN_BACK)
+                self.tell(hand, stretch.ranges, GIVEN_BACK)

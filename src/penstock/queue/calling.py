@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from penstock.errors import UsageError
@@ -132,15 +132,19 @@ def outcome_of_failure(failure: BaseException, *, attempt: int, rules: RetryRule
     return after_failure(failure, attempt=attempt, rules=rules, chance=chance)
 
 
-def answers_of(answer: object, count: int) -> Sequence[object] | None:
-    """The answers to a batch, one for each message; none if all are acked. Raises UsageError."""
+def answers_of(answer: object, count: int) -> dict[int, Retry | Bury]:
+    """The messages of a batch that are not acked, by their number in it, in order. Raises UsageError."""
     if answer is None:
-        return None
+        return {}
     if isinstance(answer, Retry | Bury):
-        return [answer] * count
+        return dict.fromkeys(range(count), answer)
+    if isinstance(answer, Mapping) and all(isinstance(number, int) and 0 <= number < count for number in answer):
+        return {number: each for number, each in sorted(answer.items()) if isinstance(each, Retry | Bury)}
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes) and len(answer) == count:
-        return answer
+        given = [(number, each) for number, each in enumerate(answer) if each is not None]
+        return {number: each for number, each in given if isinstance(each, Retry | Bury)}
     raise UsageError(
         f"the handler answered {answer!r:.80} to a batch of {count}",
-        next_step="return None, or a list with an answer (None, Retry, Bury) for each message",
+        next_step="return None, a list with an answer (None, Retry, Bury) for each message, or a dict of those that"
+        " are not acked by their number in the batch",
     )

@@ -70,6 +70,7 @@ class KafkaClerk:
         self._to_read: queue.SimpleQueue[tuple[int, Ranges] | None] = queue.SimpleQueue()
         self._to_copy: queue.SimpleQueue[_Copy | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Reread | CopiesMade] = queue.SimpleQueue()
+        self._copying: set[tuple[int, Ranges]] = set()
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=run, name=f"penstock-{name}-{topic}", daemon=True)
@@ -82,7 +83,10 @@ class KafkaClerk:
         self._to_read.put((partition, ranges))
 
     def copy(self, partition: int, ranges: Ranges, letters: Sequence[Letter]) -> None:
-        self._to_copy.put(_Copy(partition, ranges, letters))
+        if (partition, ranges) not in self._copying:
+            # Who asks again while it is under way would have it twice.
+            self._copying.add((partition, ranges))
+            self._to_copy.put(_Copy(partition, ranges, letters))
 
     def answers(self) -> list[Reread | CopiesMade]:
         found: list[Reread | CopiesMade] = []
@@ -134,6 +138,8 @@ class KafkaClerk:
                 tell(events.BurialFailed(topic=self._topic, partition=job.partition, reason=str(trouble)))
             else:
                 self._done.put(CopiesMade(job.partition, job.ranges))
+            finally:
+                self._copying.discard((job.partition, job.ranges))
 
 
 def _impatient(settings: KafkaSettings) -> KafkaSettings:

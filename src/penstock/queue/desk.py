@@ -20,6 +20,7 @@ from penstock.queue.hand import Hand
 from penstock.queue.line import Line
 from penstock.queue.order import KeyOrder
 from penstock.queue.ranges import Range, Ranges, joined
+from penstock.queue.records import Copied
 from penstock.queue.state import QueueMachine
 from penstock.queue.stretch import Stretch
 
@@ -114,7 +115,7 @@ class Desk:
         """What was read already, and is asked for by and by."""
         lines: list[Iterable[Stretch]] = [self.buffer, *self.suspects.values()]
         lines += [asked.stretches for asked in self.asked.values()]
-        return joined(sorted(stretch.range for line in lines for stretch in line))
+        return joined(sorted(part for line in lines for stretch in line for part in stretch.ranges))
 
     def note_expired(self, machine: QueueMachine, now_ms: int) -> None:
         """Leases that nobody renews any more: what is in them is due."""
@@ -141,19 +142,21 @@ class Desk:
                 found += burial.held
         return joined(sorted(found))
 
+    def copies_made(self) -> Ranges:
+        """Of these the log is about to hear."""
+        records = [*(ticket.record for ticket in self.tells), *self.unsent]
+        return joined(sorted(part for record in records if isinstance(record, Copied) for part in record.ranges))
+
     # What is read
 
     def sort(self, machine: QueueMachine, stretches: Iterable[Stretch], now_ms: int) -> None:
         """Read again: those that were in lost leases go apart, in groups of their own."""
         log_ms = self.log_ms(now_ms)
         for stretch in stretches:
-            cell = machine.cells.only(*stretch.range)
-            if cell is not None:
-                self._put_in_line(machine, stretch, cell, log_ms)
-                continue
-            for run in machine.cells.runs(*stretch.range):
-                for part in stretch.within([(run.start, run.end)]):
-                    self._put_in_line(machine, part, run.value, log_ms)
+            for cell, ranges in machine.cells.by_value(stretch.ranges):
+                part = stretch.within(ranges)
+                if part is not None:
+                    self._put_in_line(machine, part, cell, log_ms)
 
     def _put_in_line(self, machine: QueueMachine, stretch: Stretch, cell: Cell, log_ms: int) -> None:
         is_leased = cell.status is IS_LEASED
@@ -172,12 +175,10 @@ class Desk:
         if self.order is None:
             return
         for stretch in stretches:
-            for run in machine.cells.runs(*stretch.range):
-                if run.value.status in (IS_FINISHED, IS_BURIED):
-                    continue
-                for part in stretch.within([(run.start, run.end)]):
-                    for record in part.records:
-                        self.order.learn(record)
+            for cell, ranges in machine.cells.by_value(stretch.ranges):
+                part = None if cell.status in (IS_FINISHED, IS_BURIED) else stretch.within(ranges)
+                for record in part.records if part is not None else ():
+                    self.order.learn(record)
 
     def welcome_freed(self, machine: QueueMachine, now_ms: int) -> None:
         """Those whose turn it is by now, because an earlier message with their key is finished."""

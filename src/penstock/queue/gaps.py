@@ -7,22 +7,26 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from penstock.queue.cells import IS_BURIED, IS_FINISHED, IS_READY, IS_WAITING, Cell
-from penstock.queue.ranges import Range, Ranges, common, joined
+from penstock.queue.ranges import Range, Ranges, common, joined, packed
 from penstock.queue.spans import Run
 from penstock.queue.state import QueueMachine
+
+Gap = tuple[int, Ranges]
+"""Offsets that became free together, and from when on they are."""
 
 
 class Gaps:
     """A gap may be in here twice, or be finished by now: whoever takes it out looks at the ledger again."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int]] = []
-        self._put_off: list[tuple[int, int, int]] = []
+        self._heap: list[Gap] = []
+        self._put_off: list[Gap] = []
+        self._count = 0
         self.put_off_count = 0
         """Offsets that wait for a time of which the ledger knows nothing: that of their message."""
 
     def __len__(self) -> int:
-        return len(self._heap) + len(self._put_off)
+        return self._count
 
     def scan(self, machine: QueueMachine, head: int, *, without: Ranges) -> int:
         """Begin anew with all that is free below the head, now or for later. Returns the head: not below the first
@@ -36,49 +40,53 @@ class Gaps:
             found.append(Run(untouched, head, cell))
         self._heap = [gap for run in found for gap in _gap(run, without)]
         heapq.heapify(self._heap)
+        self._count = len(self._heap)
         self._put_off, self.put_off_count = [], 0
         return max(head, untouched)
 
-    def note(self, machine: QueueMachine, ranges: Iterable[Range]) -> None:
+    def note(self, machine: QueueMachine, ranges: Ranges) -> None:
         """These offsets may have become free, now or for later."""
-        for start, end in ranges:
-            for run in machine.cells.runs(start, end):
-                due_ms = _due_ms(run.value)
-                if due_ms is not None:
-                    heapq.heappush(self._heap, (due_ms, run.start, run.end))
+        for cell, parts in machine.cells.by_value(ranges):
+            due_ms = _due_ms(cell)
+            if due_ms is not None:
+                self._push(due_ms, parts)
 
-    def add(self, ranges: Iterable[Range]) -> None:
-        for part in ranges:
-            heapq.heappush(self._heap, (0, *part))
+    def add(self, ranges: Sequence[Range]) -> None:
+        """In whatever order."""
+        if gap := packed(tuple(ranges)):
+            self._push(0, gap)
 
-    def put_off(self, ranges: Iterable[Range], due_ms: int) -> None:
+    def _push(self, due_ms: int, ranges: Ranges) -> None:
+        heapq.heappush(self._heap, (due_ms, ranges))
+        self._count += len(ranges)
+
+    def put_off(self, ranges: Sequence[Range], due_ms: int) -> None:
         """Not before that time, whatever the ledger says."""
-        for start, end in ranges:
-            heapq.heappush(self._put_off, (due_ms, start, end))
-            self.put_off_count += end - start
+        heapq.heappush(self._put_off, (due_ms, tuple(ranges)))
+        self._count += len(ranges)
+        self.put_off_count += _size(ranges)
 
     def due(self, machine: QueueMachine, log_ms: int, count_max: int) -> Ranges:
         """Offsets to be read again now, at most so many."""
         while self._put_off and self._put_off[0][0] <= log_ms:
             gap = heapq.heappop(self._put_off)
-            self.put_off_count -= gap[2] - gap[1]
+            self.put_off_count -= _size(gap[1])
             heapq.heappush(self._heap, gap)
         found: list[Range] = []
-        count = 0
-        while self._heap and self._heap[0][0] <= log_ms and count < count_max:
-            _, start, end = heapq.heappop(self._heap)
-            for run in machine.cells.runs(start, end):
-                upto = min(run.end, run.start + count_max - count)
-                if run.value.status is IS_WAITING and run.value.due_ms > log_ms:
-                    heapq.heappush(self._heap, (run.value.due_ms, run.start, run.end))
-                elif upto <= run.start:
-                    heapq.heappush(self._heap, (0, run.start, run.end))
-                elif machine.may_be_granted(run.value, log_ms):
-                    found.append((run.start, upto))
-                    count += upto - run.start
-                    if upto < run.end:
-                        heapq.heappush(self._heap, (0, upto, run.end))
-        return joined(sorted(found))
+        room = count_max
+        while self._heap and self._heap[0][0] <= log_ms and room > 0:
+            _, ranges = heapq.heappop(self._heap)
+            self._count -= len(ranges)
+            for cell, parts in machine.cells.by_value(ranges):
+                if cell.status is IS_WAITING and cell.due_ms > log_ms:
+                    self._push(cell.due_ms, parts)
+                elif machine.may_be_granted(cell, log_ms):
+                    now, later = _divided(parts, room)
+                    found += now
+                    room -= _size(now)
+                    if later:
+                        self._push(0, later)
+        return packed(tuple(found)) or ()
 
 
 def unfinished(machine: QueueMachine, head: int) -> list[Range]:
@@ -95,12 +103,30 @@ def unfinished(machine: QueueMachine, head: int) -> list[Range]:
     return list(joined(found))
 
 
-def _gap(run: Run[Cell], without: Ranges) -> list[tuple[int, int, int]]:
+def _gap(run: Run[Cell], without: Ranges) -> list[Gap]:
     due_ms = _due_ms(run.value)
     if due_ms is None:
         return []
     whole = (run.start, run.end)
-    return [(due_ms, *part) for part in (outside(whole, without) if without else [whole])]
+    return [(due_ms, (part,)) for part in (outside(whole, without) if without else [whole])]
+
+
+def _size(ranges: Iterable[Range]) -> int:
+    return sum(end - start for start, end in ranges)
+
+
+def _divided(ranges: Ranges, count: int) -> tuple[Ranges, Ranges]:
+    """The first `count` offsets, and the rest."""
+    if _size(ranges) <= count:
+        return ranges, ()
+    first: list[Range] = []
+    for index, (start, end) in enumerate(ranges):
+        if end - start > count:
+            now = ((start, start + count),) if count else ()
+            return (*first, *now), ((start + count, end), *ranges[index + 1 :])
+        first.append((start, end))
+        count -= end - start
+    return ranges, ()
 
 
 def _due_ms(cell: Cell) -> int | None:

@@ -40,6 +40,7 @@ class Halving:
         if limits is None:
             yield stretch, self.batch_max
             return
-        for run in limits.runs(*stretch.range):
-            for part in stretch.within([(run.start, run.end)]):
+        for run in limits.runs(stretch.start, stretch.end):
+            part = stretch.within([(run.start, run.end)])
+            if part is not None:
                 yield part, run.value or self.batch_max

@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from penstock.ledger.clock import LocalLease
 from penstock.queue.cells import Cell
-from penstock.queue.ranges import Range
-from penstock.queue.spans import Run
+from penstock.queue.ranges import Range, Ranges
 from penstock.queue.stretch import Stretch
+
+_start_of = itemgetter(0)
 
 
 class Outcome(NamedTuple):
@@ -38,7 +40,7 @@ class Hand:
     """The fencing token of every message in it."""
     stretches: Sequence[Stretch]
     lease: LocalLease
-    cells: Sequence[Run[Cell]]
+    cells: Sequence[tuple[Cell, Ranges]]
     """What the log knew of these offsets before."""
     losses: int = 0
     """In how many lost leases those were among them that were lost most often: these are suspects."""
@@ -55,10 +57,12 @@ class Hand:
     size_bytes: int = 0
     done: int = 0
     """How many of its messages handlers are done with."""
+    _cell_from: list[tuple[int, Cell]] | None = None
 
     def cell_of(self, offset: int) -> Cell:
-        return self.cells[bisect_right(self.cells, offset, key=_start_of) - 1].value
-
-
-def _start_of(run: Run[Cell]) -> int:
-    return run.start
+        """Of an offset that is in it."""
+        if len(self.cells) == 1:
+            return self.cells[0][0]
+        if self._cell_from is None:
+            self._cell_from = sorted((start, cell) for cell, ranges in self.cells for start, _ in ranges)
+        return self._cell_from[bisect_right(self._cell_from, offset, key=_start_of) - 1][1]

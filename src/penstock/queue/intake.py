@@ -7,7 +7,7 @@ from typing import NamedTuple
 from penstock.kafka.reader import Received, every
 from penstock.queue.headers import marks_of
 from penstock.queue.ranges import Range
-from penstock.queue.stretch import Stretch
+from penstock.queue.stretch import Stretch, spanned
 
 
 class Sorted(NamedTuple):
@@ -26,8 +26,7 @@ class Intake:
         if not any(every(stretch.records, "headers")):
             return Sorted([stretch], [], {})
         found = Sorted([], [], {})
-        run: list[Received] = []
-        start = stretch.start
+        run: list[tuple[Received, Range]] = []
         for record, part in stretch.spans():
             marks = marks_of(record.headers())
             if marks.expires_ms is not None and marks.expires_ms <= log_ms:
@@ -35,13 +34,7 @@ class Intake:
             elif marks.due_ms is not None and marks.due_ms > log_ms:
                 found.put_off.append((part, marks.due_ms))
             else:
-                if not run:
-                    start = part[0]
-                run.append(record)
-                continue
-            if run:
-                found.wanted.append(Stretch(run, start))
-                run = []
+                run.append((record, part))
         if run:
-            found.wanted.append(Stretch(run, start))
+            found.wanted.append(spanned(run))
         return found

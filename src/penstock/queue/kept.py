@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.queue.ranges import Range, Ranges
-from penstock.queue.stretch import Stretch
+from penstock.queue.gaps import outside
+from penstock.queue.ranges import Ranges
+from penstock.queue.stretch import Stretch, once_each, parts_within, ranges_of
 
 
 class Kept:
@@ -30,29 +31,29 @@ class Kept:
             self._drop(next(iter(self._stretches)))
 
     def take(self, partition: int, ranges: Ranges, is_good: Callable[[Stretch], bool]) -> tuple[list[Stretch], Ranges]:
-        """Those of these ranges that are at hand and good, and what is left to be read."""
-        if not self._stretches:
-            return [], ranges
+        """Those of these ranges that are at hand and good, and what is left to be read.
+
+        What was kept together comes together: who is not among these is forgotten, and read again in time.
+        """
         found: list[Stretch] = []
-        missing: list[Range] = []
-        for start, end in ranges:
+        for start, end in ranges if self._stretches else ():
             reached = start
-            while (stretch := self._stretches.get((partition, reached))) is not None and stretch.end <= end:
-                self._drop((partition, reached))
-                if not is_good(stretch):
-                    break
+            while reached < end and (stretch := self._drop((partition, reached))) is not None:
                 found.append(stretch)
-                reached = stretch.end
-            if reached < end:
-                missing.append((reached, end))
-        return found, tuple(missing)
+                reached = stretch.ranges[0][1]
+        if not found:
+            return [], ranges
+        parts = [part for part in parts_within(once_each(found), ranges) if is_good(part)]
+        taken = ranges_of(parts)
+        return parts, () if taken == ranges else tuple(part for whole in ranges for part in outside(whole, taken))
 
     def forget(self, partition: int) -> None:
         for place in [place for place in self._stretches if place[0] == partition]:
             self._drop(place)
 
-    def _drop(self, place: tuple[int, int]) -> None:
+    def _drop(self, place: tuple[int, int]) -> Stretch | None:
         stretch = self._stretches.pop(place, None)
         if stretch is not None:
             self._count -= len(stretch.records)
             self._size_bytes -= stretch.size_bytes
+        return stretch

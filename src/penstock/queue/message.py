@@ -190,8 +190,9 @@ class Batch(Sequence[Message]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
-        numbers = range(len(self))[index]
-        return self._message(numbers) if isinstance(numbers, int) else [self._message(number) for number in numbers]
+        if isinstance(index, slice):
+            return [self._message(number) for number in range(len(self))[index]]
+        return self._message(index if 0 <= index < len(self) else range(len(self))[index])
 
     def values(self) -> list[bytes | None]:
         """All values as they came."""

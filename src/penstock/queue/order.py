@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.queue.ranges import Range
-from penstock.queue.stretch import Stretch
+from penstock.queue.stretch import Stretch, spanned
 
 if TYPE_CHECKING:
     from penstock.kafka.reader import Received
@@ -145,31 +145,26 @@ class KeyOrder:
 
     def out_of_turn(self, stretches: Iterable[Stretch]) -> list[Range]:
         """Those of these messages, granted together, that must not be worked on: an earlier one was not granted."""
-        return [stretch.range for is_free, stretch in self._sorted(stretches) if not is_free]
+        return [part for is_free, stretch in self._sorted(stretches) if not is_free for part in stretch.ranges]
 
     def _sorted(self, stretches: Iterable[Stretch]) -> Iterator[tuple[bool, Stretch]]:
         """Parts of them in turn, with whether they are free: nothing of their keys is before them but in here."""
         seen: dict[int, tuple[int, int]] = {}
         """How long the chain is that ends with it, and how large."""
         for stretch in stretches:
-            run: list[Received] = []
-            start = stretch.start
-            for record, (first, end) in stretch.spans():
-                offset = end - 1
+            run: list[tuple[Received, Range]] = []
+            for record, part in stretch.spans():
+                offset = part[1] - 1
                 waiting = self._by_offset.get(offset)
                 before = None if waiting is None else waiting.before(offset)
                 count, size_bytes = (0, 0) if before is None else seen.get(before, self._full)
                 if count < self._chain_max and size_bytes < self._chain_max_bytes:
                     seen[offset] = count + 1, size_bytes + len(record)
-                    run.append(record)
-                    continue
-                if run:
-                    yield True, Stretch(run, start)
-                    run = []
-                yield False, Stretch([record], first)
-                start = end
+                    run.append((record, part))
+                else:
+                    yield False, Stretch([record], (part,))
             if run:
-                yield True, Stretch(run, start)
+                yield True, spanned(run)
 
     def _hold(self, stretch: Stretch) -> None:
         offset = stretch.end - 1
@@ -227,7 +222,7 @@ def chains(stretches: Iterable[Stretch]) -> list[Stretch | list[tuple[Received, 
         for record, part in stretch.spans():
             key = record.key()
             if key is None:
-                found.append(Stretch([record], part[0]))
+                found.append(Stretch([record], (part,)))
             elif key in by_key:
                 by_key[key].append((record, part))
             else:

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Generic, TypeVar
@@ -30,7 +30,7 @@ from penstock.queue.stretch import Stretch
 from penstock.queue.times import Times, Worked
 
 Piece = TypeVar("Piece", bound=Message | Batch)
-Tell = Callable[[Hand, Range, Outcome], None]
+Tell = Callable[[Hand, Sequence[Range], Outcome], None]
 
 _GATHER_MAX = 256
 _GATHER_MS = 2
@@ -73,7 +73,7 @@ class Seat(Generic[Piece]):
 
     def flush(self, ended_ms: int | None = None) -> None:
         if self.hand is not None:
-            self.tell(self.hand, (self.start, self.end), ACKED)
+            self.tell(self.hand, ((self.start, self.end),), ACKED)
             count = self.gathered
             self.note(Worked(self.hand, self.start, count, count, self.since_ms, ended_ms or _now_ms()))
             self.hand, self.gathered = None, 0
@@ -146,7 +146,7 @@ class Pile(ABC, Generic[Piece]):
         """Tell what became of a message that was not simply acked."""
         if failure is not None and not isinstance(failure, Retry | Bury):
             self._announce(message, outcome, failure)
-        self.tell(message._hand, message._span, outcome)
+        self.tell(message._hand, (message._span,), outcome)
 
     def outcome(self, message: Message, answer: object) -> Outcome:
         return outcome_of(answer, attempt=message.attempt, rules=self.manner.rules, chance=self.manner.chance())
@@ -219,13 +219,16 @@ class MessagePile(Pile[Message]):
         if hand.is_lost:
             seat.chain = None
             return
-        self.tell(hand, part, GIVEN_BACK)
+        self.tell(hand, (part,), GIVEN_BACK)
         self._drop_chain(seat, hand)
 
     def _drop_chain(self, seat: Seat[Message], hand: Hand) -> None:
         chain, seat.chain = seat.chain, None
-        for _, part in chain or ():
-            self.tell(hand, part, GIVEN_BACK)
+        self._give_back(hand, chain)
+
+    def _give_back(self, hand: Hand, chain: Chain | None) -> None:
+        if chain:
+            self.tell(hand, [part for _, part in chain], GIVEN_BACK)
 
     def done(self, seat: Seat[Message], piece: Message, answer: object) -> None:
         seat.current = None
@@ -261,8 +264,7 @@ class MessagePile(Pile[Message]):
         chain: Chain = seat.chain
         seat.chain = None
         if self.is_closing:
-            for _, part in chain:
-                self.tell(hand, part, GIVEN_BACK)
+            self._give_back(hand, chain)
             return
         record, (start, _) = chain.popleft()
         self._todo.appendleft((record, start, hand, chain or None))
@@ -284,6 +286,5 @@ class MessagePile(Pile[Message]):
                 record, start, hand, chain = self._todo.popleft()
             except IndexError:
                 return
-            self.tell(hand, (start, record.offset() + 1), GIVEN_BACK)
-            for _, part in chain or ():
-                self.tell(hand, part, GIVEN_BACK)
+            self.tell(hand, ((start, record.offset() + 1),), GIVEN_BACK)
+            self._give_back(hand, chain)

@@ -187,7 +187,7 @@ class Queue:
     def handler(self, *, concurrency: int = 1, batch: int | None = None) -> Callable[[F], F]:
         """A function that handles messages while the app works: `def` in threads, `async def` as tasks of one loop.
 
-        `batch`: it gets up to so many at once, and answers None or one answer for each. Raises UsageError.
+        `batch`: it gets up to so many at once, and answers None, one answer for each, or by number. Raises UsageError.
         """
         if callable(concurrency):
             raise UsageError("handler was given a function", next_step="write @orders.handler() with brackets")

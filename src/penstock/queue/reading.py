@@ -23,7 +23,7 @@ from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined
 from penstock.queue.records import Copied, Dropped
 from penstock.queue.retry import LOST_TOO_OFTEN, error_class
 from penstock.queue.state import QueueMachine
-from penstock.queue.stretch import Stretch, parts_within, stretched
+from penstock.queue.stretch import Stretch, found_in, parts_within, row
 
 
 class Source(Protocol):
@@ -49,7 +49,7 @@ Append = Callable[[Desk, Record], None]
 _AGAIN_MS = 1_000
 _KEPT_MS = 10_000
 """What comes again later than that is read again: in memory it would only take the place of others."""
-_READ_MAX = 2_000
+_READ_MAX = 4_000
 """At once: of more, the first are out of the processor's cache before they are looked at."""
 
 
@@ -125,7 +125,7 @@ class Reading:
         if run[0].offset() < desk.head:
             run = [record for record in run if record.offset() >= desk.head]
         if run:
-            stretch = Stretch(run, desk.head)
+            stretch = row(run, desk.head)
             desk.head = stretch.end
             if desk.order is not None:
                 desk.learn(self._tail.fold(desk.partition).machine, [stretch])
@@ -180,7 +180,7 @@ class Reading:
             desk.note_expired(machine, now_ms)
         due = desk.gaps.due(machine, desk.log_ms(now_ms), room)
         # Whatever became of it since: what the log does not treat alike is read again, and sorted anew.
-        kept, wanted = self._kept.take(desk.partition, due, lambda each: machine.cells.only(*each.range) is not None)
+        kept, wanted = self._kept.take(desk.partition, due, lambda each: machine.cells.has_one_each(each.ranges))
         self._come_again(desk, machine, kept)
         if wanted:
             desk.is_rereading = True
@@ -227,14 +227,11 @@ class Reading:
         # What was deleted goes with no message: the next one must not be what finishes it.
         first = min([answer.log_start, *(record.offset() for record in answer.records[:1])])
         still_there = common(answer.ranges, [(first, OFFSET_MAX)])
+        offsets = [record.offset() for record in answer.records]
         # Offsets without a record before a message are finished with it only if the log treats both alike.
-        stretches = [
-            part
-            for stretch in stretched(answer.records, still_there)
-            for run in machine.cells.runs(*stretch.range)
-            for part in stretch.within([(run.start, run.end)])
-        ]
-        self._pass_over(desk, answer, [stretch.range for stretch in stretches])
+        found = [found_in(parts, answer.records, offsets) for _, parts in machine.cells.by_value(still_there)]
+        stretches = [stretch for stretch in found if stretch is not None]
+        self._pass_over(desk, answer, sorted(part for stretch in stretches for part in stretch.ranges))
         self._copy_buried(desk, machine, stretches)
         if desk.is_open:
             self._come_again(desk, machine, stretches)
@@ -272,8 +269,9 @@ class Reading:
             self._clerk.reread(desk.partition, wanted)
 
     def _copy_buried(self, desk: Desk, machine: QueueMachine, stretches: list[Stretch]) -> None:
+        made = desk.copies_made() if machine.burials else ()
         for burial in machine.burials.values():
-            parts = list(parts_within(stretches, burial.held))
+            parts = parts_within(stretches, [part for whole in burial.held for part in outside(whole, made)])
             letters = [
                 Letter(
                     record,
@@ -289,7 +287,8 @@ class Reading:
                 for record in part.records
             ]
             if letters:
-                self._clerk.copy(desk.partition, joined(part.range for part in parts), letters)
+                ranges = joined(sorted(each for part in parts for each in part.ranges))
+                self._clerk.copy(desk.partition, ranges, letters)
 
 
 def _by_partition(records: Sequence[Received]) -> dict[int, list[Received]]:

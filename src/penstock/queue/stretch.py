@@ -1,17 +1,25 @@
-"""Messages in a row, as they were read. Each spans the offsets back to the one before it, so that nothing is left
-over where a transaction's markers lie between them."""
+"""Messages of one partition in the order of their offsets, as they were read, and the offsets that are finished with
+them. Each spans those back to the one before it, so that nothing is left over where a transaction's markers lie.
+
+    offsets    3  4  5  6  7  …  20 21
+    messages      a  b     c        d       ranges (3, 8) and (20, 22): 3 and 4 are finished with a, 20 and 21 with d
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from penstock.queue.ranges import Range
+from penstock.queue.ranges import Range, Ranges, common, joined
 
 if TYPE_CHECKING:
     from penstock.kafka.reader import Received
+
+_start_of, _end_of = itemgetter(0), itemgetter(1)
 
 
 def _offset(record: Received) -> int:
@@ -23,7 +31,8 @@ class Stretch:
     """Never empty, never changed."""
 
     records: Sequence[Received]
-    start: int
+    ranges: Ranges
+    """In order and apart from each other; each ends with a message."""
     _size_bytes: int | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -35,28 +44,45 @@ class Stretch:
         return self._size_bytes
 
     @property
-    def end(self) -> int:
-        return self.records[-1].offset() + 1
+    def start(self) -> int:
+        return self.ranges[0][0]
 
     @property
-    def range(self) -> Range:
-        return self.start, self.end
+    def end(self) -> int:
+        return self.ranges[-1][1]
+
+    @property
+    def _is_dense(self) -> bool:
+        """Whether every offset has its message, without a hole."""
+        return len(self.ranges) == 1 and self.end - self.start == len(self.records)
 
     def start_of(self, number: int) -> int:
         """Where the span of one message begins."""
-        return self.records[number - 1].offset() + 1 if number else self.start
+        offset = self.records[number].offset()
+        start = self.ranges[bisect_right(self.ranges, offset, key=_start_of) - 1][0]
+        return max(start, self.records[number - 1].offset() + 1) if number else start
 
     def starts(self) -> Iterable[int]:
         """Where the span of each message begins."""
-        if self.end - self.start == len(self.records):
+        if self._is_dense:
             return range(self.start, self.end)
-        return [start for _, (start, _) in self.spans()]
+        if len(self.ranges) == len(self.records):
+            return map(_start_of, self.ranges)
+        return [start for _, (start, _) in self._walked()]
 
     def spans(self) -> Iterator[tuple[Received, Range]]:
         """Every message with the offsets that are finished when it is."""
-        start = self.start
+        if len(self.ranges) == len(self.records):
+            return zip(self.records, self.ranges, strict=True)
+        return self._walked()
+
+    def _walked(self) -> Iterator[tuple[Received, Range]]:
+        ranges = iter(self.ranges)
+        start, upto = next(ranges)
         for record in self.records:
             end = record.offset() + 1
+            if end > upto:
+                start, upto = next(ranges)
             yield record, (start, end)
             start = end
 
@@ -64,44 +90,91 @@ class Stretch:
         """The first `count` messages, and the rest."""
         if count >= len(self.records):
             return self, None
-        first = Stretch(self.records[:count], self.start)
-        return first, Stretch(self.records[count:], first.end, self.size_bytes - first.size_bytes)
+        end = self.records[count - 1].offset() + 1
+        index = bisect_left(self.ranges, end, key=_end_of)
+        start, upto = self.ranges[index]
+        first = Stretch(self.records[:count], (*self.ranges[:index], (start, end)))
+        left = ((end, upto), *self.ranges[index + 1 :]) if end < upto else self.ranges[index + 1 :]
+        return first, Stretch(self.records[count:], left, self.size_bytes - first.size_bytes)
 
-    def within(self, ranges: Iterable[Range]) -> Iterator[Stretch]:
-        """What is left of it if only these offsets are ours: a message goes with its own offset."""
-        records, first = self.records, self.start
-        for start, low, high in self._places(ranges):
-            if high - low == len(records) and start <= first:
-                yield self
-            else:
-                yield Stretch(records[low:high], max(start, self.start_of(low)))
+    def within(self, ranges: Sequence[Range]) -> Stretch | None:
+        """What is left of it if only these offsets, in order and apart, are ours: a message goes with its own."""
+        if self.ranges == ranges:
+            return self
+        records: list[Received] = []
+        found: list[Range] = []
+        for part, low, high in self._places(ranges):
+            records += self.records[low:high]
+            found.append(part)
+        if not found:
+            return None
+        left = tuple(found)
+        return self if left == self.ranges else Stretch(records, left)
 
-    def count_within(self, ranges: Iterable[Range]) -> int:
+    def count_within(self, ranges: Sequence[Range]) -> int:
         """How many of its messages have their own offset in these."""
+        if self.ranges == ranges:
+            return len(self.records)
         return sum(high - low for _, low, high in self._places(ranges))
 
-    def _places(self, ranges: Iterable[Range]) -> Iterator[tuple[int, int, int]]:
-        """For each range that has messages of it: its start, and which ones these are."""
-        records, first, last = self.records, self.start, self.end
-        is_dense = last - first == len(records)
-        for start, end in ranges:
-            if end <= first or start >= last:
-                continue
-            if start <= first and last <= end:
-                yield start, 0, len(records)
-            elif is_dense:
-                yield start, max(start - first, 0), min(end, last) - first
-            else:
-                low = bisect_left(records, start, key=_offset)
-                high = bisect_left(records, end, low, key=_offset)
-                if low < high:
-                    yield start, low, high
+    def _places(self, ranges: Sequence[Range]) -> Iterator[tuple[Range, int, int]]:
+        """What of these ranges is finished with messages of it, and which ones these are."""
+        records, first = self.records, self.start
+        if self._is_dense:
+            for start, end in common(ranges, self.ranges):
+                yield (start, end), start - first, end - first
+            return
+        for start, end in common(ranges, self.ranges):
+            low = bisect_left(records, start, key=_offset)
+            high = bisect_left(records, end, low, key=_offset)
+            if low < high:
+                yield (start, records[high - 1].offset() + 1), low, high
 
 
-def parts_within(stretches: Iterable[Stretch], ranges: Sequence[Range]) -> Iterator[Stretch]:
-    """What is left of stretches if only these offsets are ours; both are in order."""
-    for stretch, near in _side_by_side(stretches, ranges):
-        yield from stretch.within(near)
+def row(records: Sequence[Received], start: int) -> Stretch:
+    """Messages as they were read one after another; `start` is where the first one's span begins."""
+    return Stretch(records, ((start, records[-1].offset() + 1),))
+
+
+def spanned(spans: Iterable[tuple[Received, Range]]) -> Stretch:
+    """Some messages, in order, each with its span."""
+    records, ranges = zip(*spans, strict=True)
+    return Stretch(list(records), joined(ranges))
+
+
+def found_in(ranges: Iterable[Range], records: Sequence[Received], offsets: Sequence[int]) -> Stretch | None:
+    """Records, with their offsets, that were read again in these ranges: with each range a span begins."""
+    found: list[Received] = []
+    spans: list[Range] = []
+    for start, end in ranges:
+        low = bisect_left(offsets, start)
+        high = bisect_left(offsets, end, low)
+        if low < high:
+            found += records[low:high]
+            spans.append((start, offsets[high - 1] + 1))
+    return Stretch(found, tuple(spans)) if found else None
+
+
+# Several of them
+
+
+def ranges_of(stretches: Sequence[Stretch]) -> Ranges:
+    """All their offsets; they are in order, and none begins before the one before it ends."""
+    found: list[Range] = []
+    for stretch in stretches:
+        if found and found[-1][1] == stretch.start:
+            start, _ = found.pop()
+            found.append((start, stretch.ranges[0][1]))
+            found += stretch.ranges[1:]
+        else:
+            found += stretch.ranges
+    return tuple(found)
+
+
+def parts_within(stretches: Iterable[Stretch], ranges: Sequence[Range]) -> list[Stretch]:
+    """What is left of stretches if only these offsets are ours."""
+    parts = (stretch.within(near) for stretch, near in _side_by_side(stretches, ranges))
+    return [part for part in parts if part is not None]
 
 
 def count_within(stretches: Iterable[Stretch], ranges: Sequence[Range]) -> int:
@@ -110,31 +183,23 @@ def count_within(stretches: Iterable[Stretch], ranges: Sequence[Range]) -> int:
 
 def _side_by_side(stretches: Iterable[Stretch], ranges: Sequence[Range]) -> Iterator[tuple[Stretch, Sequence[Range]]]:
     """Each stretch with the ranges that touch it: many of both would otherwise be compared each with each."""
-    low = 0
     for stretch in stretches:
-        while low < len(ranges) and ranges[low][1] <= stretch.start:
-            low += 1
-        high = low
-        while high < len(ranges) and ranges[high][0] < stretch.end:
-            high += 1
+        low = bisect_right(ranges, stretch.start, key=_end_of)
+        high = bisect_left(ranges, stretch.end, low, key=_start_of)
         if low < high:
             yield stretch, ranges[low:high]
 
 
-def stretched(records: Sequence[Received], ranges: Iterable[Range]) -> Iterator[Stretch]:
-    """Records that were read again, by the ranges in which they were looked for."""
-    for start, end in ranges:
-        low = bisect_left(records, start, key=_offset)
-        high = bisect_left(records, end, low, key=_offset)
-        if low < high:
-            yield Stretch(records[low:high], start)
-
-
 def once_each(stretches: list[Stretch]) -> list[Stretch]:
-    """The same messages, each once: what was read again may have been in a line already."""
-    found: list[Stretch] = []
+    """The same messages, each once, as `ranges_of` wants them: what was read again may have been in a line already."""
+    in_order = sorted(stretches, key=lambda stretch: stretch.start)
+    if all(one.end <= other.start for one, other in pairwise(in_order)):
+        return in_order
+    found: list[tuple[Received, Range]] = []
     reached = 0
-    for stretch in sorted(stretches, key=lambda stretch: stretch.start):
-        found += [stretch] if stretch.start >= reached else stretch.within([(reached, stretch.end)])
-        reached = max(reached, stretch.end)
-    return found
+    spans = (span for stretch in in_order for span in stretch.spans())
+    for record, (start, end) in sorted(spans, key=lambda span: (span[1][1], span[1][0])):
+        if end > reached:
+            found.append((record, (max(start, reached), end)))
+            reached = end
+    return [spanned(found)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.crash import crash_point
 from penstock.errors import TransientError
@@ -20,7 +20,7 @@ from penstock.queue.retry import LOST_TOO_OFTEN
 from penstock.queue.rulings import Ruling
 from penstock.queue.solitude import Solitude
 from penstock.queue.state import QueueMachine
-from penstock.queue.stretch import Stretch, count_within, once_each, parts_within
+from penstock.queue.stretch import Stretch, count_within, once_each, parts_within, ranges_of
 from penstock.queue.telling import Telling
 from penstock.queue.terms import Terms
 
@@ -121,7 +121,7 @@ class Taking:
             return
         self._requests += 1
         stretches = once_each(stretches)
-        ranges = joined(stretch.range for stretch in stretches)
+        ranges = ranges_of(stretches)
         question = Taken(self._tail.instance, self._requests, ranges, self._terms.lease_ms, None, alone)
         try:
             ticket = self._tail.append(desk.partition, question)
@@ -197,8 +197,7 @@ class Taking:
         self._give_back_unfit(desk, asked, hand, granted)
         self._announce(hand)
         if self._terms.is_acked_first:
-            for part in granted:
-                self._telling.tell(hand, part, ACKED)
+            self._telling.tell(hand, granted, ACKED)
             return
         self._bury_the_spent(hand)
         if hand.stretches:
@@ -211,14 +210,14 @@ class Taking:
             desk.renew_at_ms = asked.ticket.sent_ms + self._terms.lease_ms // 3
         stretches, count, size_bytes = asked.stretches, asked.count, asked.size_bytes
         if granted != asked.ticket.record.ranges:  # type: ignore[attr-defined]
-            stretches = list(parts_within(stretches, granted))
+            stretches = parts_within(stretches, granted)
             count, size_bytes = count_of(stretches), size_of(stretches)
         return Hand(
             partition=desk.partition,
             epoch=epoch,
             stretches=stretches,
             lease=lease,
-            cells=[run for start, end in granted for run in machine.cells.runs(start, end)],
+            cells=machine.cells.by_value(granted),
             losses=asked.losses,
             alone=asked.alone,
             left=list(granted),
@@ -230,7 +229,7 @@ class Taking:
     def _give_back_unfit(self, desk: Desk, asked: Asked, hand: Hand, granted: Ranges) -> None:
         """What was granted, and cannot be worked on as it was asked for."""
         # Lost once more since it was read: it has to come again, to fewer at a time.
-        lost_again = [(run.start, run.end) for run in hand.cells if run.value.losses > asked.losses]
+        lost_again = [part for cell, ranges in hand.cells if cell.losses > asked.losses for part in ranges]
         self._give_back(hand, lost_again)
         if lost_again or granted != asked.ticket.record.ranges:  # type: ignore[attr-defined]
             self._give_back(hand, _without_message(hand, granted))
@@ -238,26 +237,27 @@ class Taking:
                 self._give_back(hand, desk.order.out_of_turn(hand.stretches))
 
     def _give_back(self, hand: Hand, ranges: list[Range]) -> None:
-        for part in ranges:
-            self._telling.tell(hand, part, GIVEN_BACK)
-        self._keep_back(hand, ranges)
+        if ranges:
+            self._telling.tell(hand, ranges, GIVEN_BACK)
+            self._keep_back(hand, ranges)
 
     def _bury_the_spent(self, hand: Hand) -> None:
         """Losses alone have used up the attempts of some: these are buried without being handed out."""
-        spent = [run for run in hand.cells if run.value.charges >= self._terms.attempts_max]
-        for run in spent:
-            outcome = Outcome("buried", reason=LOST_TOO_OFTEN, error=f"lost {run.value.losses} times")
-            self._telling.tell(hand, (run.start, run.end), outcome)
-        self._keep_back(hand, [(run.start, run.end) for run in spent])
+        spent: list[Range] = []
+        for cell, ranges in hand.cells:
+            if cell.charges >= self._terms.attempts_max:
+                outcome = Outcome("buried", reason=LOST_TOO_OFTEN, error=f"lost {cell.losses} times")
+                self._telling.tell(hand, ranges, outcome)
+                spent += ranges
+        if spent:
+            self._keep_back(hand, spent)
 
     def _keep_back(self, hand: Hand, ranges: list[Range]) -> None:
         """These messages are not to be handed out."""
-        if not ranges:
-            return
         left = list(hand.untold)
         remove(left, common(joined(sorted(ranges)), hand.untold))
         self._count(hand, -1)
-        hand.stretches = list(parts_within(hand.stretches, left))
+        hand.stretches = parts_within(hand.stretches, left)
         hand.count, hand.size_bytes = count_of(hand.stretches), size_of(hand.stretches)
         self._count(hand, +1)
 
@@ -265,7 +265,7 @@ class Taking:
         if not events.are_heard():
             return
         tell(events.MessagesReceived(queue=self._queue, count=hand.count))
-        lost = [(run.start, run.end) for run in hand.cells if run.value.losses]
+        lost = sorted(part for cell, ranges in hand.cells if cell.losses for part in ranges)
         if lost:
             count = count_within(hand.stretches, lost)
             tell(events.MessagesRedelivered(queue=self._queue, cause="lease_lost", count=count))
@@ -276,7 +276,7 @@ class Taking:
         """The log knows what became of all in it."""
         if self._terms.is_acked_first:
             # The log has forgotten it, and only now it may be handed over.
-            hand.is_over, hand.left = True, [stretch.range for stretch in hand.stretches]
+            hand.is_over, hand.left = True, list(ranges_of(hand.stretches))
             if hand.left:
                 self._hand_out(hand)
                 return
@@ -289,9 +289,9 @@ class Taking:
         tell(events.LeaseLost(queue=self._queue, partition=hand.partition, token=hand.epoch, count=count))
         crash_point("queue.lost")
 
-    def worked_off(self, hand: Hand, part: Range) -> None:
+    def worked_off(self, hand: Hand, ranges: Sequence[Range]) -> None:
         """At most once: worked on, which concerns nobody but us."""
-        remove(hand.left, common((part,), hand.left))
+        remove(hand.left, common(ranges, hand.left))
         if not hand.left and hand.count:
             self._count(hand, -1)
             hand.count = 0
@@ -302,5 +302,5 @@ class Taking:
 
 def _without_message(hand: Hand, granted: Ranges) -> list[Range]:
     """Offsets before a message that was not granted with them: nobody would ever say what became of them."""
-    spanned = joined(sorted(stretch.range for stretch in hand.stretches))
+    spanned = ranges_of(hand.stretches)
     return [part for whole in granted for part in outside(whole, spanned)]

@@ -6,7 +6,7 @@ Nothing is said until it was read back: a record that does not come back is appe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from penstock.crash import crash_point
 from penstock.errors import TransientError
@@ -16,7 +16,7 @@ from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.desk import Desk
 from penstock.queue.hand import Hand, Outcome
-from penstock.queue.ranges import Range, Ranges, common, joined, remove
+from penstock.queue.ranges import Range, Ranges, common, packed, remove
 from penstock.queue.records import Acked, Buried, Progressed, Released, Renewed
 from penstock.queue.retry import ASKED_FOR, REASONS
 from penstock.queue.rulings import Ruling
@@ -35,23 +35,23 @@ class Telling:
         queue: str,
         lease_ms: int,
         monotonic_ms: Callable[[], int],
-        worked_off: Callable[[Hand, Range], None],
+        worked_off: Callable[[Hand, Sequence[Range]], None],
         done_with: Callable[[Hand, Ranges], None],
     ) -> None:
         """`done_with` hears what the log is told; `worked_off` what it need not be told, for it has it as finished."""
         self._tail, self._desks, self._queue, self._now_ms = tail, desks, queue, monotonic_ms
         self._every_ms = lease_ms // 3
         self._worked_off, self._done_with = worked_off, done_with
-        self._told: deque[tuple[Hand, Range, Outcome]] = deque()
+        self._told: deque[tuple[Hand, Sequence[Range], Outcome]] = deque()
         self._noted: deque[tuple[Hand, int, bytes]] = deque()
 
     @property
     def is_idle(self) -> bool:
         return not self._told and not self._noted
 
-    def tell(self, hand: Hand, part: Range, outcome: Outcome) -> None:
+    def tell(self, hand: Hand, ranges: Sequence[Range], outcome: Outcome) -> None:
         """What became of these offsets."""
-        self._told.append((hand, part, outcome))
+        self._told.append((hand, ranges, outcome))
 
     def note_progress(self, hand: Hand, offset: int, data: bytes) -> None:
         """What the next attempt of this message is to begin with, if there has to be one."""
@@ -73,17 +73,17 @@ class Telling:
         dropped: dict[Hand, int] = {}
         alike, parts = None, []
         while self._told:
-            hand, part, outcome = self._told.popleft()
+            hand, ranges, outcome = self._told.popleft()
             if hand.is_over:
-                self._worked_off(hand, part)
+                self._worked_off(hand, ranges)
             elif hand.is_lost:
-                dropped[hand] = dropped.get(hand, 0) + part[1] - part[0]
+                dropped[hand] = dropped.get(hand, 0) + sum(end - start for start, end in ranges)
             else:
                 if alike is None or hand is not alike[0] or outcome is not alike[1]:
                     # Mostly it is as the one before: that costs less than to look it up.
                     alike = hand, outcome
                     parts = ended.setdefault(alike, [])
-                parts.append(part)
+                parts += ranges
         for (hand, outcome), parts in ended.items():
             self._tell(hand, parts, outcome)
         for hand, count in dropped.items():
@@ -93,7 +93,7 @@ class Telling:
 
     def _tell(self, hand: Hand, parts: list[Range], outcome: Outcome) -> None:
         # Of one offset the log is told one thing only, whoever says what afterwards.
-        ranges = tuple(common(joined(sorted(parts)), hand.untold))
+        ranges = tuple(common(packed(tuple(parts)) or (), hand.untold))
         remove(hand.untold, ranges)
         if ranges:
             self._done_with(hand, ranges)

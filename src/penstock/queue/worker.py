@@ -27,7 +27,7 @@ from penstock.queue.desk import Desk
 from penstock.queue.hand import GIVEN_BACK, Hand
 from penstock.queue.intake import Intake
 from penstock.queue.order import KeyOrder, Shelf
-from penstock.queue.ranges import Range, common
+from penstock.queue.ranges import Range, Ranges, common
 from penstock.queue.reading import Reading, Source
 from penstock.queue.records import Acked, Buried, Dropped, LeaseFenced, QueueFounded, Released, Renewed, Taken
 from penstock.queue.rulings import Ruling
@@ -74,7 +74,7 @@ class Worker:
             queue=queue,
             lease_ms=terms.lease_ms,
             monotonic_ms=monotonic_ms,
-            worked_off=lambda hand, part: self._taking.worked_off(hand, part),
+            worked_off=lambda hand, ranges: self._taking.worked_off(hand, ranges),
             done_with=lambda hand, ranges: self._taking.told(hand, ranges),
         )
         self._taking = Taking(
@@ -104,7 +104,7 @@ class Worker:
         self._shelf = Shelf(terms.in_hand_max, terms.in_hand_bytes_max)
         self._turn = 0
         self.tell = self._telling.tell
-        """`tell(hand, part, outcome)`, from any thread: what became of these offsets. The log is told with the next
+        """`tell(hand, ranges, outcome)`, from any thread: what became of these offsets. The log is told with the next
         step, again and again until it knows; of one offset it is told one thing only, the first.
         """
         self.note_progress = self._telling.note_progress
@@ -168,8 +168,7 @@ class Worker:
         """Give back, at no cost to them, all messages in hand of which the log was told nothing yet."""
         for desk in self.desks.values():
             for hand in desk.hands.values():
-                for part in list(hand.untold):
-                    self.tell(hand, part, GIVEN_BACK)
+                self.tell(hand, tuple(hand.untold), GIVEN_BACK)
 
     def close(self) -> None:
         self._taking.close()
@@ -338,9 +337,8 @@ class Worker:
             case _:
                 pass
 
-    def _has_ended_a_lease(self, partition: int, granted: Iterable[Range]) -> bool:
-        cells = self.tail.fold(partition).machine.cells
-        return any(run.value.losses for start, end in granted for run in cells.runs(start, end))
+    def _has_ended_a_lease(self, partition: int, granted: Ranges) -> bool:
+        return any(cell.losses for cell, _ in self.tail.fold(partition).machine.cells.by_value(granted))
 
     def _finished(self, desk: Desk, covered: Iterable[Range]) -> None:
         if desk.order is not None:

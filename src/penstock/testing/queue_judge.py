@@ -20,6 +20,7 @@ from penstock.queue.desk import suspects_max
 from penstock.queue.hand import Hand
 from penstock.queue.message import Batch
 from penstock.queue.records import Released, Taken
+from penstock.queue.stretch import parts_within
 from penstock.testing.queue_ledger_judge import ATTEMPTS_MAX, LOSSES_UNTIL_ALONE, LedgerJudge, Place
 from penstock.testing.queue_topic import Sent, Task
 from penstock.testing.simulation import Host, Simulation, Violated
@@ -233,9 +234,8 @@ def _active(actor: QueueHost, new: Hand) -> list[Hand]:
 
 
 def _messages(hand: Hand) -> Iterator[Received]:
-    for stretch in hand.stretches:
-        for part in stretch.within(hand.untold):
-            yield from part.records
+    for part in parts_within(hand.stretches, hand.untold):
+        yield from part.records
 
 
 def _losses(hand: Hand, offset: int) -> int:

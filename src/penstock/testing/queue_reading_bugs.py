@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.ledger.log import Entry
@@ -12,7 +12,7 @@ from penstock.queue.clerk import Reread
 from penstock.queue.desk import Asked, Desk
 from penstock.queue.hand import Hand
 from penstock.queue.intake import Intake, Sorted
-from penstock.queue.message import Batch
+from penstock.queue.message import Batch, Bury, Retry
 from penstock.queue.order import KeyOrder
 from penstock.queue.pile import MessagePile, Seat
 from penstock.queue.ranges import Range, Ranges
@@ -166,8 +166,8 @@ class ChargesTheBatch(BatchPile):
 class AcksTheBatch(BatchPile):
     """Bug: of a batch that answers for each, those that failed are acked too."""
 
-    def _settled(self, piece: Batch, answers: Sequence[object]) -> bool:
-        return super()._settled(piece, [None] * len(answers))
+    def _settled(self, piece: Batch, answers: dict[int, Retry | Bury]) -> bool:
+        return super()._settled(piece, {})
 
 
 class NeverHalves(BatchPile):

@@ -16,7 +16,7 @@ from penstock.queue.records import Buried, Taken
 from penstock.queue.retry import USED_UP
 from penstock.queue.rulings import Ruling
 from penstock.queue.state import QueueMachine
-from penstock.queue.stretch import Stretch
+from penstock.queue.stretch import Stretch, parts_within
 from penstock.queue.taking import Taking
 from penstock.queue.telling import Telling
 from penstock.queue.worker import Worker
@@ -32,7 +32,7 @@ class _ActsOnAppend(Taking):
     def _ask(self, desk: Desk, stretches: list[Stretch], **given: Any) -> None:
         super()._ask(desk, stretches, **given)
         for asked in desk.asked.values():
-            ranges = joined(sorted(stretch.range for stretch in asked.stretches))
+            ranges = joined(part for stretch in asked.stretches for part in stretch.ranges)
             self._hand_out(
                 self._taken_up(desk, asked, -self._requests, ranges, self._tail.fold(desk.partition).machine)
             )
@@ -134,20 +134,19 @@ class _AcksWhatItIsGiven(Taking):
 
     def _grant(self, desk: Desk, asked: Asked, epoch: int, granted: Ranges, machine: QueueMachine) -> None:
         super()._grant(desk, asked, epoch, granted, machine)
-        for part in granted:
-            self._telling.tell(desk.hands[epoch], part, ACKED)
+        self._telling.tell(desk.hands[epoch], granted, ACKED)
 
 
 class _AcksUnderANewEpoch(Telling):
     """Bug: what was done under a lease that is over is acked under the next one."""
 
     def flush(self) -> None:
-        for number, (hand, part, outcome) in enumerate(self._told):
+        for number, (hand, ranges, outcome) in enumerate(self._told):
             if hand.is_lost:
                 others = self._desks[hand.partition].hands.values() if hand.partition in self._desks else ()
                 for other in others:
-                    if common((part,), other.untold):
-                        self._told[number] = (other, part, outcome)
+                    if common(ranges, other.untold):
+                        self._told[number] = (other, ranges, outcome)
         super().flush()
 
 
@@ -195,7 +194,7 @@ class _CopiesBeforeTheVerdict(Reading):
     def copy(self, desk: Desk, lease_ms: int) -> None:
         for record in [ticket.record for ticket in desk.tells]:
             if isinstance(record, Buried) and record.epoch in desk.hands:
-                parts = [p for s in desk.hands[record.epoch].stretches for p in s.within(record.ranges)]
+                parts = parts_within(desk.hands[record.epoch].stretches, record.ranges)
                 letters = [Letter(each, record.reason, record.error, 3, "") for part in parts for each in part.records]
                 self._clerk.copy(desk.partition, record.ranges, letters)
         super().copy(desk, lease_ms)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from penstock.ledger.clock import LocalLease
 from penstock.queue.cells import READY, Cell
 from penstock.queue.hand import Hand
-from penstock.queue.spans import Run
-from penstock.queue.stretch import Stretch
+from penstock.queue.stretch import Stretch, row
 
 
 class Record:
@@ -47,15 +46,15 @@ class Record:
 
 def stretch(keys: Sequence[str | None], start: int = 0) -> Stretch:
     """One message for each key, from `start` on."""
-    return Stretch([Record(start + n, key.encode() if key else None) for n, key in enumerate(keys)], start)
+    return row([Record(start + n, key.encode() if key else None) for n, key in enumerate(keys)], start)
 
 
 def values(*values: bytes, start: int = 0) -> Stretch:
-    return Stretch([Record(start + n, None, value) for n, value in enumerate(values)], start)
+    return row([Record(start + n, None, value) for n, value in enumerate(values)], start)
 
 
 def hand(*stretches: Stretch, cell: Cell = READY, epoch: int = 5) -> Hand:
-    ranges = [each.range for each in stretches]
+    ranges = [part for each in stretches for part in each.ranges]
     lease = LocalLease(lasts_ms=1_000)
     lease.renewed(sent_ms=0)
     return Hand(
@@ -63,7 +62,7 @@ def hand(*stretches: Stretch, cell: Cell = READY, epoch: int = 5) -> Hand:
         epoch=epoch,
         stretches=stretches,
         lease=lease,
-        cells=[Run(start, end, cell) for start, end in ranges],
+        cells=[(cell, tuple(ranges))],
         left=list(ranges),
         untold=list(ranges),
         count=sum(len(each.records) for each in stretches),

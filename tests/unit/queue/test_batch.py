@@ -8,12 +8,12 @@ import pytest
 from queue_records import Record
 
 from penstock.queue.message import Batch
-from penstock.queue.stretch import Stretch
+from penstock.queue.stretch import row
 
 
 def batch(*parts: tuple[int, list[int]]) -> Batch:
     """Of stretches, each by its start and the offsets of its messages."""
-    given: Any = [(f"hand {start}", Stretch([Record(each) for each in offsets], start)) for start, offsets in parts]  # type: ignore[misc]
+    given: Any = [(f"hand {start}", row([Record(each) for each in offsets], start)) for start, offsets in parts]  # type: ignore[misc]
     return Batch(given, None)  # type: ignore[arg-type]
 
 

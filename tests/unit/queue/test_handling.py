@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from penstock.queue.message import Batch, Bury, Message, Retry
 from penstock.queue.pile import Manner, MessagePile, Pile
 from penstock.queue.ranges import Range
 from penstock.queue.retry import RetryRules
-from penstock.queue.stretch import Stretch
+from penstock.queue.stretch import row
 
 
 @dataclass
@@ -39,8 +39,8 @@ class Log:
         self.told: list[tuple[Range, Outcome]] = []
         self.good = True
 
-    def tell(self, given: Hand, part: Range, outcome: Outcome) -> None:
-        self.told.append((part, outcome))
+    def tell(self, given: Hand, ranges: Sequence[Range], outcome: Outcome) -> None:
+        self.told += [(part, outcome) for part in ranges]
 
     def kinds(self) -> dict[int, str]:
         return {offset: outcome.kind for (start, end), outcome in self.told for offset in range(start, end)}
@@ -177,7 +177,7 @@ def test_returning_acks_raising_retries_and_the_last_failure_buries() -> None:
 
 
 def test_acks_are_told_as_ranges_with_the_invisible_offsets_before_each() -> None:
-    read = Stretch([Record(2), Record(5), Record(6)], 0)
+    read = row([Record(2), Record(5), Record(6)], 0)
     with Setting(lambda message: None) as setting:
         setting.crew.give(hand(read))
         setting.log.wait(7)
@@ -385,8 +385,18 @@ def test_those_that_cannot_be_read_are_taken_out_of_a_batch() -> None:
     assert setting.log.kinds() == {0: "released", 1: "buried", 2: "released"}
 
 
-def test_an_answer_for_each_message_counts_and_a_wrong_number_of_answers_is_a_failure() -> None:
-    answers: list[Any] = [[None, Retry("1s"), Bury("b")], [None]]
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ([None, Retry("1s"), Bury("b")], [None]),
+        (("done", Retry("1s"), Bury("b")), "abc"),
+        ({2: Bury("b"), 1: Retry("1s")}, {3: Retry("1s")}),
+        ({0: None, 1: Retry("1s"), 2: Bury("b")}, {"1": Retry("1s")}),
+        ({0: True, 1: Retry("1s"), 2: Bury("b")}, {-1: Retry("1s")}),
+    ],
+)
+def test_an_answer_for_each_message_counts_and_one_that_fits_no_message_is_a_failure(good: Any, bad: Any) -> None:
+    answers = [good, bad]
 
     def handle(messages: Batch) -> Any:
         return answers.pop(0)
@@ -403,6 +413,41 @@ def test_an_answer_for_each_message_counts_and_a_wrong_number_of_answers_is_a_fa
         2: "buried",
         **dict.fromkeys((3, 4, 5), "released"),
     }
+
+
+def test_an_empty_mapping_acks_all() -> None:
+    with Setting(lambda messages: {}, batch=4) as setting:
+        setting.crew.give(hand(values(b"", b"")))
+        setting.log.wait(2)
+
+    assert setting.log.kinds() == {0: "acked", 1: "acked"}
+
+
+def test_what_failed_of_messages_here_and_there_is_told_apart_from_what_is_acked() -> None:
+    seen: list[int] = []
+
+    def handle(messages: Batch) -> dict[int, Retry | Bury]:
+        seen.extend(message.offset for message in messages)
+        chosen: dict[int, Retry | Bury] = {4: Bury("b"), 7: Retry("1s"), 8: Retry("1s"), 13: Retry("2s")}
+        return {number: chosen[each.offset] for number, each in enumerate(messages) if each.offset in chosen}
+
+    several = row([Record(n) for n in range(10)], 0).within([(1, 2), (4, 6), (7, 9)])
+    sparse = row([Record(13), Record(15)], 11)
+    assert several is not None
+    with Setting(handle, batch=100) as setting:
+        setting.crew.give(hand(several, sparse))
+        setting.log.wait(10)
+
+    assert seen == [1, 4, 5, 7, 8, 13, 15]
+    assert setting.log.kinds() == {
+        **dict.fromkeys((1, 5, 14, 15), "acked"),
+        **dict.fromkeys((7, 8, 11, 12, 13), "released"),
+        4: "buried",
+    }
+    assert {outcome.delay_ms: part for part, outcome in setting.log.told if outcome.kind == "released"}[2_000] == (
+        11,
+        14,
+    )
 
 
 def test_with_an_order_the_batches_of_one_lease_follow_each_other_and_a_failure_ends_that() -> None:
@@ -425,11 +470,12 @@ def test_with_an_order_the_batches_of_one_lease_follow_each_other_and_a_failure_
 def test_halves_are_forgotten_when_they_are_done() -> None:
     halving, read = Halving(10), values(*[b""] * 8)
     halving.failed(0, [(0, 8)], 8)
-    assert [(part.range, limit) for part, limit in halving.parts(0, read)] == [((0, 8), 4)]
+    assert [(part.ranges, limit) for part, limit in halving.parts(0, read)] == [(((0, 8),), 4)]
     halving.failed(0, [(0, 1)], 1)
     halving.ended(0, [(4, 8)])
 
-    assert [(part.range, limit) for part, limit in halving.parts(0, read)] == [((0, 1), 1), ((1, 4), 4), ((4, 8), 10)]
+    found = [(*part.ranges, limit) for part, limit in halving.parts(0, read)]
+    assert found == [((0, 1), 1), ((1, 4), 4), ((4, 8), 10)]
     halving.ended(0, [(0, 8)])
     assert [limit for _, limit in halving.parts(0, read)] == [10]
 
@@ -442,7 +488,7 @@ def test_a_message_tells_what_was_sent_and_which_attempt_it_is() -> None:
     record = Record(3, b"k", b"{}", [("penstock-id", b"order-1"), ("content-type", b"application/json")])
     cell = Cell(Status.LEASED, charges=1, progress=b"page 2")
     with Setting(lambda message: got.append(message)) as setting:
-        setting.crew.give(hand(Stretch([record], 1), cell=cell, epoch=99))
+        setting.crew.give(hand(row([record], 1), cell=cell, epoch=99))
         setting.log.wait(3)
     [message] = got
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from queue_records import Record, values
 
 from penstock.queue.kept import Kept
-from penstock.queue.stretch import Stretch
+from penstock.queue.ranges import Range, Ranges
+from penstock.queue.stretch import Stretch, row
 
 
 def kept(count_max: int = 10, bytes_max: int = 1_000) -> Kept:
@@ -35,9 +36,9 @@ def test_partitions_are_kept_apart_and_forgotten_apart() -> None:
     assert [len(part.records) for part in store.take(1, ((3, 4),), good)[0]] == [1]
 
 
-def test_a_part_of_a_stretch_is_read_again_rather_than_cut() -> None:
+def test_a_message_of_whose_span_only_a_part_is_wanted_is_read_again() -> None:
     store = kept()
-    store.keep(0, [values(b"a", b"b", start=3)])
+    store.keep(0, [row([Record(5)], 3)])
     assert store.take(0, ((3, 4),), good) == ([], ((3, 4),))
 
 
@@ -45,8 +46,9 @@ def test_what_is_not_good_any_more_is_read_again_and_not_kept() -> None:
     store = kept()
     store.keep(0, [values(b"a", start=3), values(b"b", start=4)])
     found, missing = store.take(0, ((3, 5),), lambda stretch: stretch.start != 3)
-    assert (found, missing) == ([], ((3, 5),))
-    assert len(store) == 1
+    assert [part.ranges for part in found] == [((4, 5),)]
+    assert missing == ((3, 4),)
+    assert len(store) == 0
 
 
 def test_the_oldest_go_when_there_are_too_many_or_they_are_too_large() -> None:
@@ -68,12 +70,32 @@ def test_the_same_message_kept_twice_counts_once() -> None:
 
 
 def test_a_message_keeps_the_offsets_before_it_when_a_stretch_is_cut_out_of_another() -> None:
-    sparse = Stretch([Record(2), Record(5), Record(6)], 0)
-    assert [part.range for part in sparse.within([(0, 3), (3, 6), (6, 9)])] == [(0, 3), (3, 6), (6, 7)]
-    assert [part.range for part in sparse.within([(4, 6)])] == [(4, 6)]
-    assert list(sparse.within([(3, 5), (7, 9)])) == []
+    sparse = row([Record(2), Record(5), Record(6)], 0)
+    assert ranges_within(sparse, (0, 3)) == ((0, 3),)
+    assert ranges_within(sparse, (0, 1), (4, 6)) == ((4, 6),)
+    assert ranges_within(sparse, (1, 3), (6, 9)) == ((1, 3), (6, 7))
+    assert ranges_within(sparse, (3, 5), (7, 9)) is None
     dense = values(b"a", b"b", b"c", start=10)
-    assert [part.range for part in dense.within([(0, 11), (11, 12), (12, 40)])] == [(10, 11), (11, 12), (12, 13)]
-    assert list(dense.within([(0, 10), (13, 14)])) == []
+    assert ranges_within(dense, (0, 11), (12, 40)) == ((10, 11), (12, 13))
+    assert ranges_within(dense, (0, 10), (13, 14)) is None
     whole, rest = dense.cut(1)
     assert (whole.size_bytes, rest and rest.size_bytes) == (1, 2)
+
+
+def ranges_within(stretch: Stretch, *ranges: Range) -> Ranges | None:
+    part = stretch.within(ranges)
+    return None if part is None else part.ranges
+
+
+def test_what_was_kept_together_comes_together_as_far_as_it_is_wanted() -> None:
+    read = values(b"a", b"b", b"c", b"d", b"e", start=0)
+    together = read.within(((0, 1), (2, 3), (4, 5)))
+    assert together is not None
+    store = kept()
+    store.keep(0, [together])
+    assert store.take(0, ((0, 1), (2, 3), (4, 5)), good) == ([together], ())
+    store.keep(0, [together])
+    found, missing = store.take(0, ((0, 1), (3, 5)), good)
+    assert [part.ranges for part in found] == [((0, 1), (4, 5))]
+    assert missing == ((3, 4),)
+    assert len(store) == 0, "what was not wanted now is read again in time"

@@ -11,7 +11,7 @@ from queue_records import Record, offsets, stretch
 
 from penstock.queue.order import KeyOrder, Shelf, chains
 from penstock.queue.ranges import Range
-from penstock.queue.stretch import Stretch
+from penstock.queue.stretch import Stretch, row
 
 
 def new_order(*, held_max: int = 100, chain_max: int = 100, held_max_bytes: int = 10**6) -> KeyOrder:
@@ -26,7 +26,7 @@ def order_of(keys: list[str | None], **bounds: int) -> tuple[KeyOrder, Stretch]:
 
 
 def parts(read: Stretch, *numbers: int) -> list[Stretch]:
-    return [Stretch([read.records[number]], number) for number in numbers]
+    return [row([read.records[number]], number) for number in numbers]
 
 
 def test_a_chain_may_be_asked_for_together() -> None:
@@ -60,13 +60,13 @@ def test_one_that_finishes_in_the_middle_frees_nobody() -> None:
 
 def test_those_that_there_is_no_room_for_are_read_again_with_the_offsets_before_them() -> None:
     order = new_order(held_max=1, chain_max=1)
-    read = Stretch([Record(0, b"a"), Record(3, b"a"), Record(7, b"a")], 0)
+    read = row([Record(0, b"a"), Record(3, b"a"), Record(7, b"a")], 0)
     for record in read.records:
         order.learn(record)
-    order.choose([Stretch(read.records[1:], 1)])
+    order.choose([row(read.records[1:], 1)])
 
     order.finish(0, 1)
-    assert [each.range for each in order.freed()[0]] == [(1, 4)]
+    assert [each.ranges for each in order.freed()[0]] == [((1, 4),)]
     order.finish(1, 4)
     assert order.freed() == ([], [(4, 8)])
 
@@ -89,7 +89,7 @@ def test_a_chain_ends_at_its_bound_and_the_others_of_its_key_leave_the_room_to_o
 
 def test_a_chain_has_a_bound_in_bytes_too_but_its_first_message_goes_whatever_its_size() -> None:
     order = KeyOrder(Shelf(100, 10**6), chain_max=100, chain_max_bytes=1_000)
-    read = Stretch([Record(n, b"a", b"x" * size) for n, size in enumerate((5_000, 1, 600, 600, 600))], 0)
+    read = row([Record(n, b"a", b"x" * size) for n, size in enumerate((5_000, 1, 600, 600, 600))], 0)
     for record in read.records:
         order.learn(record)
 
@@ -101,7 +101,7 @@ def test_a_chain_has_a_bound_in_bytes_too_but_its_first_message_goes_whatever_it
 def test_what_waits_in_memory_is_bounded_in_number_and_bytes_for_all_partitions_together() -> None:
     for shelf in (Shelf(3, 10**6), Shelf(100, 1_000)):
         first, second = (KeyOrder(shelf, chain_max=100, chain_max_bytes=10**6) for _ in range(2))
-        read = Stretch([Record(n, b"a", b"x" * 300) for n in range(3)], 0)
+        read = row([Record(n, b"a", b"x" * 300) for n in range(3)], 0)
         for order in (first, second):
             for record in read.records:
                 order.learn(record)
@@ -144,7 +144,7 @@ def test_a_message_that_is_read_later_than_its_successor_comes_before_it_all_the
 def test_chains_of_a_lease_have_the_messages_of_a_key_in_order() -> None:
     found = chains([stretch(["a", None, "b", "a"])])
 
-    assert [each.range if isinstance(each, Stretch) else [part for _, part in each] for each in found] == [
+    assert [each.ranges[0] if isinstance(each, Stretch) else [part for _, part in each] for each in found] == [
         [(0, 1), (3, 4)],
         (1, 2),
         [(2, 3)],
@@ -166,7 +166,7 @@ def test_whatever_happens_each_key_is_worked_off_in_order_and_nothing_is_forgott
     order, read = KeyOrder(shelf, chain_max=chain_max, chain_max_bytes=10**6), stretch(keys)
     for record in read.records:
         order.learn(record)
-    waiting = [Stretch([record], record.offset()) for record in read.records]
+    waiting = [row([record], record.offset()) for record in read.records]
     leases: list[list[Stretch]] = []
     done: list[int] = []
     while len(done) < len(keys):
@@ -199,4 +199,4 @@ def _work_off(order: KeyOrder, each: Stretch, keys: list[str | None], done: list
 
 
 def _read_again(read: Stretch, part: Range) -> Stretch:
-    return Stretch([read.records[part[1] - 1]], part[0])
+    return row([read.records[part[1] - 1]], part[0])
