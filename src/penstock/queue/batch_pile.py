@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -19,7 +20,7 @@ from penstock.queue.calling import answers_of
 from penstock.queue.gaps import outside
 from penstock.queue.halving import Halving
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
-from penstock.queue.message import Batch, Bury, Retry
+from penstock.queue.message import Batch, Bury, Message, Retry
 from penstock.queue.pile import Manner, Pile, Seat, _now_ms
 from penstock.queue.retry import error_text
 from penstock.queue.stretch import Stretch
@@ -119,7 +120,7 @@ class BatchPile(Pile[Batch]):
             first, reached = reached, reached + len(stretch.records)
             inside = unacked[bisect_left(unacked, first) : bisect_left(unacked, reached)]
             failing = [piece._message(number) for number in inside]
-            outcomes = [self.outcome(message, answers[number]) for message, number in zip(failing, inside, strict=True)]
+            outcomes = self._outcomes(failing, [answers[number] for number in inside])
             spans = [message._span for message in failing]
             for outcome, alike in groupby(zip(outcomes, spans, strict=True), key=itemgetter(0)):
                 self.tell(hand, [span for _, span in alike], outcome)
@@ -128,6 +129,20 @@ class BatchPile(Pile[Batch]):
             if acked:
                 self.tell(hand, acked, ACKED)
         return comes_again
+
+    def _outcomes(self, messages: Sequence[Message], answers: Sequence[Retry | Bury]) -> list[Outcome]:
+        """Those that must be equal are made once: all where chance has no part in it."""
+        made: dict[tuple[int, int], Outcome] = {}
+        found: list[Outcome] = []
+        for message, answer in zip(messages, answers, strict=True):
+            alike = id(answer), message.attempt
+            outcome = made.get(alike)
+            if outcome is None:
+                outcome = self.outcome(message, answer)
+                if isinstance(answer, Bury) or answer.after is not None:
+                    made[alike] = outcome
+            found.append(outcome)
+        return found
 
     def failed(self, seat: Seat[Batch], piece: Batch, failure: BaseException) -> None:
         if seat.current is not piece:

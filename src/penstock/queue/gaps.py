@@ -81,9 +81,10 @@ class Gaps:
                 if cell.status is IS_WAITING and cell.due_ms > log_ms:
                     self._push(cell.due_ms, parts)
                 elif machine.may_be_granted(cell, log_ms):
-                    now, later = _divided(parts, room)
+                    size = _size(parts)
+                    now, later = (parts, ()) if size <= room else _divided(parts, room)
                     found += now
-                    room -= _size(now)
+                    room -= size
                     if later:
                         self._push(0, later)
         return packed(tuple(found)) or ()
@@ -117,8 +118,6 @@ def _size(ranges: Iterable[Range]) -> int:
 
 def _divided(ranges: Ranges, count: int) -> tuple[Ranges, Ranges]:
     """The first `count` offsets, and the rest."""
-    if _size(ranges) <= count:
-        return ranges, ()
     first: list[Range] = []
     for index, (start, end) in enumerate(ranges):
         if end - start > count:

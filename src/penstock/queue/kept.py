@@ -23,7 +23,8 @@ class Kept:
 
     def keep(self, partition: int, stretches: Iterable[Stretch]) -> None:
         for stretch in stretches:
-            self._drop((partition, stretch.start))
+            if (partition, stretch.start) in self._stretches:
+                self._drop((partition, stretch.start))
             self._stretches[partition, stretch.start] = stretch
             self._count += len(stretch.records)
             self._size_bytes += stretch.size_bytes
@@ -36,10 +37,10 @@ class Kept:
         What was kept together comes together: who is not among these is forgotten, and read again in time.
         """
         found: list[Stretch] = []
-        for start, end in ranges if self._stretches else ():
+        for start, end in ranges:
             reached = start
-            while reached < end and (stretch := self._drop((partition, reached))) is not None:
-                found.append(stretch)
+            while (partition, reached) in self._stretches and reached < end:
+                found.append(stretch := self._drop((partition, reached)))
                 reached = stretch.ranges[0][1]
         if not found:
             return [], ranges
@@ -51,9 +52,8 @@ class Kept:
         for place in [place for place in self._stretches if place[0] == partition]:
             self._drop(place)
 
-    def _drop(self, place: tuple[int, int]) -> Stretch | None:
-        stretch = self._stretches.pop(place, None)
-        if stretch is not None:
-            self._count -= len(stretch.records)
-            self._size_bytes -= stretch.size_bytes
+    def _drop(self, place: tuple[int, int]) -> Stretch:
+        stretch = self._stretches.pop(place)
+        self._count -= len(stretch.records)
+        self._size_bytes -= stretch.size_bytes
         return stretch

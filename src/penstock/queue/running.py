@@ -178,7 +178,7 @@ class Station:
             self._members.start(self._slots())
             while not self._stopping.is_set():
                 self._check()
-                self._step(worker, handling, _STEP_MS if worker.in_hand else _IDLE_STEP_MS)
+                self._step(worker, handling, _patience_ms(worker))
             self._drain(worker, handling)
         finally:
             handling.close()
@@ -279,7 +279,7 @@ class Station:
         """So that the log hears what became of everything in hand."""
         deadline_s = time.monotonic() + within_s
         while goes_on() and time.monotonic() < deadline_s:
-            self._step(worker, handling, _STEP_MS)
+            self._step(worker, handling, _patience_ms(worker))
 
     # The member's thread
 
@@ -302,3 +302,10 @@ class Station:
 
     def _on_lost(self, tenure: Tenure, reason: str) -> None:
         tell(events.ClaimLost(slot=str(tenure.slot), token=tenure.token, reason=reason))
+
+
+def _patience_ms(worker: Worker) -> int:
+    """How long a step may wait for something to happen: what handlers say wakes nobody, and while much is done, the log
+    is to hear of it soon.
+    """
+    return min(2 ** min(worker.still_steps, 10), _STEP_MS) if worker.in_hand else _IDLE_STEP_MS

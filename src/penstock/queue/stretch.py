@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -101,29 +101,28 @@ class Stretch:
         """What is left of it if only these offsets, in order and apart, are ours: a message goes with its own."""
         if self.ranges == ranges:
             return self
-        records: list[Received] = []
-        found: list[Range] = []
-        for part, low, high in self._places(ranges):
-            records += self.records[low:high]
-            found.append(part)
-        if not found:
+        if self._is_dense:
+            first, left = self.start, tuple(common(ranges, self.ranges))
+            pieces = [self.records[start - first : end - first] for start, end in left]
+        else:
+            places = list(self._places(ranges))
+            left = tuple(part for part, _, _ in places)
+            pieces = [self.records[low:high] for _, low, high in places]
+        if not left:
             return None
-        left = tuple(found)
-        return self if left == self.ranges else Stretch(records, left)
+        return self if left == self.ranges else Stretch(list(chain.from_iterable(pieces)), left)
 
     def count_within(self, ranges: Sequence[Range]) -> int:
         """How many of its messages have their own offset in these."""
         if self.ranges == ranges:
             return len(self.records)
+        if self._is_dense:
+            return sum(end - start for start, end in common(ranges, self.ranges))
         return sum(high - low for _, low, high in self._places(ranges))
 
     def _places(self, ranges: Sequence[Range]) -> Iterator[tuple[Range, int, int]]:
         """What of these ranges is finished with messages of it, and which ones these are."""
-        records, first = self.records, self.start
-        if self._is_dense:
-            for start, end in common(ranges, self.ranges):
-                yield (start, end), start - first, end - first
-            return
+        records = self.records
         for start, end in common(ranges, self.ranges):
             low = bisect_left(records, start, key=_offset)
             high = bisect_left(records, end, low, key=_offset)

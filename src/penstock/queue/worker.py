@@ -67,6 +67,8 @@ class Worker:
         self.desks: dict[int, Desk] = {}
         self.is_draining = False
         """Ask for nothing more."""
+        self.still_steps = 0
+        """How many steps found nothing, since the last that did."""
         self._terms, self._founded, self._now_ms = terms, founded, monotonic_ms
         self._telling = Telling(
             tail,
@@ -181,8 +183,10 @@ class Worker:
         waits_for_topic = reads and not any(desk.asked or desk.tells for desk in self.desks.values())
         # No waiting for the ledger while the topic gives: what was asked for is read back with one of the next steps.
         is_busy = reads and self._reading.is_flowing
-        for read_back in self.tail.step(0 if waits_for_topic or is_busy else timeout_ms):
+        answers = self.tail.step(0 if waits_for_topic or is_busy else timeout_ms)
+        for read_back in answers:
             self._on_read_back(read_back)
+        self.still_steps = 0 if answers or is_busy or not self._telling.is_idle else self.still_steps + 1
         self._telling.flush()
         for desk in list(self.desks.values()):
             self._look_after(desk)
