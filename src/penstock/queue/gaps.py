@@ -84,7 +84,7 @@ class Gaps:
                     size = _size(parts)
                     now, later = (parts, ()) if size <= room else _divided(parts, room)
                     found += now
-                    room -= size
+                    room = max(0, room - size)
                     if later:
                         self._push(0, later)
         return packed(tuple(found)) or ()

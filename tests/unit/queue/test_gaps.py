@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from penstock.queue.desk import Desk
 from penstock.queue.gaps import Gaps, outside, unfinished
+from penstock.queue.ranges import Range, joined
 from penstock.queue.records import Acked, Buried, QueueFounded, Released, Taken
 from penstock.queue.state import QueueMachine
 
@@ -37,6 +43,56 @@ def test_at_most_so_many_are_taken_out_and_the_rest_stays() -> None:
 
     assert gaps.due(machine, 1_000, 3) == ((0, 2), (4, 5))
     assert gaps.due(machine, 1_000, 100) == ((5, 9),)
+
+
+def test_what_is_over_the_limit_stays_also_of_those_that_wait_otherwise() -> None:
+    machine = machine_of(
+        Taken("w", 1, ((0, 6),), 1_000), Released(1, ((0, 3),)), Released(1, ((3, 6),), delay_ms=100, counts=True)
+    )
+    gaps = Gaps()
+    gaps.add([(0, 6)])
+
+    assert [gaps.due(machine, 1_500, 2) for _ in range(4)] == [((0, 2),), ((2, 4),), ((4, 6),), ()]
+
+
+states = st.lists(st.sampled_from(["ready", "waiting", "later", "leased", "acked"]), min_size=1, max_size=12)
+
+
+@given(states, st.data())
+def test_all_that_is_due_comes_out_once_in_portions_and_nothing_else(
+    given_states: list[str], data: st.DataObject
+) -> None:
+    machine = machine_of(Taken("w", 1, ((0, len(given_states)),), 10_000))
+    places: dict[str, list[Range]] = {}
+    for offset, state in enumerate(given_states):
+        places.setdefault(state, []).append((offset, offset + 1))
+    records = {
+        "ready": lambda ranges: Released(1, ranges),
+        "waiting": lambda ranges: Released(1, ranges, 100, True),
+        "later": lambda ranges: Released(1, ranges, 5_000, True),
+        "acked": lambda ranges: Acked(1, ranges),
+    }
+    for number, (state, record) in enumerate(records.items()):
+        if state in places:
+            machine.apply(record(joined(places[state])), 10 + number, 1_000)
+    gaps = Gaps()
+    cuts = data.draw(st.lists(st.integers(1, len(given_states)), unique=True, max_size=2).map(sorted))
+    for start, end in pairwise([0, *(cut for cut in cuts if cut < len(given_states)), len(given_states)]):
+        data.draw(st.sampled_from([gaps.add, lambda ranges: gaps.note(machine, ranges)]))(((start, end),))
+
+    found: list[int] = []
+    for _ in range(len(given_states) + 1):
+        count_max = data.draw(st.integers(1, 4))
+        due = gaps.due(machine, 1_500, count_max)
+        assert due == joined(due)
+        offsets = [offset for start, end in due for offset in range(start, end)]
+        assert len(offsets) <= count_max
+        found += offsets
+
+    assert sorted(found) == [n for n, state in enumerate(given_states) if state in ("ready", "waiting")]
+    later = [offset for start, end in gaps.due(machine, 7_000, 100) for offset in range(start, end)]
+    assert later == [n for n, state in enumerate(given_states) if state == "later"]
+    assert len(gaps) == 0
 
 
 def test_a_gap_that_is_finished_by_now_is_not_read_again() -> None:
