@@ -211,9 +211,9 @@ def _with_failures(ground: Ground, topic: str, count: int, *, fails: bool) -> fl
 
     @queue.handler(batch=BATCH)
     def handle(messages: Batch) -> dict[int, Retry]:
-        values = messages.values()
+        values, attempts = messages.values(), messages.attempts()
         failing = [number for number, value in enumerate(values) if value == FAILING]
-        new = [number for number in failing if messages[number].attempt == 1]
+        new = [number for number in failing if attempts[number] == 1]
         # Each message counts once.
         tally.add(len(values) - len(failing) + len(new))
         return dict.fromkeys(new if fails else [], soon)

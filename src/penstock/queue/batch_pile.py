@@ -20,7 +20,7 @@ from penstock.queue.calling import answers_of
 from penstock.queue.gaps import outside
 from penstock.queue.halving import Halving
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
-from penstock.queue.message import Batch, Bury, Message, Retry
+from penstock.queue.message import Batch, Bury, Retry
 from penstock.queue.pile import Manner, Pile, Seat, _now_ms
 from penstock.queue.retry import error_text
 from penstock.queue.stretch import Stretch
@@ -119,9 +119,9 @@ class BatchPile(Pile[Batch]):
         for hand, stretch in piece._parts:
             first, reached = reached, reached + len(stretch.records)
             inside = unacked[bisect_left(unacked, first) : bisect_left(unacked, reached)]
-            failing = [piece._message(number) for number in inside]
-            outcomes = self._outcomes(failing, [answers[number] for number in inside])
-            spans = [message._span for message in failing]
+            spans = [stretch.span_of(number - first) for number in inside]
+            attempts = [hand.cell_of(end - 1).attempt for _, end in spans]
+            outcomes = self._outcomes(attempts, [answers[number] for number in inside])
             for outcome, alike in groupby(zip(outcomes, spans, strict=True), key=itemgetter(0)):
                 self.tell(hand, [span for _, span in alike], outcome)
                 comes_again = comes_again or outcome.kind == "released"
@@ -130,15 +130,15 @@ class BatchPile(Pile[Batch]):
                 self.tell(hand, acked, ACKED)
         return comes_again
 
-    def _outcomes(self, messages: Sequence[Message], answers: Sequence[Retry | Bury]) -> list[Outcome]:
+    def _outcomes(self, attempts: Sequence[int], answers: Sequence[Retry | Bury]) -> list[Outcome]:
         """Those that must be equal are made once: all where chance has no part in it."""
         made: dict[tuple[int, int], Outcome] = {}
         found: list[Outcome] = []
-        for message, answer in zip(messages, answers, strict=True):
-            alike = id(answer), message.attempt
+        for attempt, answer in zip(attempts, answers, strict=True):
+            alike = id(answer), attempt
             outcome = made.get(alike)
             if outcome is None:
-                outcome = self.outcome(message, answer)
+                outcome = self.outcome(attempt, answer)
                 if isinstance(answer, Bury) or answer.after is not None:
                     made[alike] = outcome
             found.append(outcome)

@@ -59,6 +59,12 @@ class Hand:
     """How many of its messages handlers are done with."""
     _cell_from: list[tuple[int, Cell]] | None = None
 
+    def attempts(self, stretch: Stretch) -> list[int]:
+        """The number of this attempt, for each of these messages of it."""
+        if len(self.cells) == 1:
+            return [self.cells[0][0].attempt] * len(stretch.records)
+        return [self.cell_of(record.offset()).attempt for record in stretch.records]
+
     def cell_of(self, offset: int) -> Cell:
         """Of an offset that is in it."""
         if len(self.cells) == 1:

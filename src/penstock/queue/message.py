@@ -198,6 +198,10 @@ class Batch(Sequence[Message]):
         """All values as they came."""
         return list(chain.from_iterable(every(stretch.records, "value") for _, stretch in self._parts))
 
+    def attempts(self) -> list[int]:
+        """Of each message the number of this attempt: 1 for the first one."""
+        return list(chain.from_iterable(hand.attempts(stretch) for hand, stretch in self._parts))
+
     @property
     def payloads(self) -> list[Any]:
         """As the queue's type reads them. Raises Undecodable if one of them is not."""
@@ -211,6 +215,6 @@ class Batch(Sequence[Message]):
             part = bisect_right(self._ends, number)
             hand, stretch = self._parts[part]
             at = number - self._ends[part - 1] if part else number
-            made = Message(stretch.records[at], stretch.start_of(at), hand, self._host)
+            made = Message(stretch.records[at], stretch.span_of(at)[0], hand, self._host)
             self._made[number] = made
         return made

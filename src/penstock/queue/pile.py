@@ -148,8 +148,8 @@ class Pile(ABC, Generic[Piece]):
             self._announce(message, outcome, failure)
         self.tell(message._hand, (message._span,), outcome)
 
-    def outcome(self, message: Message, answer: object) -> Outcome:
-        return outcome_of(answer, attempt=message.attempt, rules=self.manner.rules, chance=self.manner.chance())
+    def outcome(self, attempt: int, answer: object) -> Outcome:
+        return outcome_of(answer, attempt=attempt, rules=self.manner.rules, chance=self.manner.chance())
 
     def outcome_of_failure(self, message: Message, failure: BaseException) -> Outcome:
         return outcome_of_failure(
@@ -234,7 +234,7 @@ class MessagePile(Pile[Message]):
         seat.current = None
         hand = piece._hand
         if answer is not None and isinstance(answer, Retry | Bury):
-            self._settled(seat, piece, self.outcome(piece, answer))
+            self._settled(seat, piece, self.outcome(piece.attempt, answer))
         elif not piece._is_over_time:
             seat.ack(hand, piece._start, piece._record.offset() + 1)
             if seat.chain is not None:

@@ -43,14 +43,14 @@ class PulledMessage(Message):
 
     def retry(self, after: DurationLike | None = None) -> None:
         """This attempt failed: again after this time (without one: the back-off), or into the dead letters."""
-        self._settle(self._pile.outcome(self, Retry(after)))
+        self._settle(self._pile.outcome(self.attempt, Retry(after)))
 
     def release(self) -> None:
         """Give it back; it costs no attempt, and comes again at once."""
         self._settle(GIVEN_BACK)
 
     def bury(self, reason: str = "") -> None:
-        self._settle(self._pile.outcome(self, Bury(reason)))
+        self._settle(self._pile.outcome(self.attempt, Bury(reason)))
 
     def __enter__(self) -> Self:
         return self

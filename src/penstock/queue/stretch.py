@@ -56,11 +56,15 @@ class Stretch:
         """Whether every offset has its message, without a hole."""
         return len(self.ranges) == 1 and self.end - self.start == len(self.records)
 
-    def start_of(self, number: int) -> int:
-        """Where the span of one message begins."""
+    def span_of(self, number: int) -> Range:
+        """The offsets that are finished with one message."""
         offset = self.records[number].offset()
+        if len(self.ranges) == len(self.records):
+            return self.ranges[number]
         start = self.ranges[bisect_right(self.ranges, offset, key=_start_of) - 1][0]
-        return max(start, self.records[number - 1].offset() + 1) if number else start
+        if number:
+            start = max(start, self.records[number - 1].offset() + 1)
+        return start, offset + 1
 
     def starts(self) -> Iterable[int]:
         """Where the span of each message begins."""

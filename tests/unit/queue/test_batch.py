@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from queue_records import Record
+from queue_records import Record, hand, values
 
+from penstock.queue.cells import READY
 from penstock.queue.message import Batch
 from penstock.queue.stretch import row
 
@@ -50,3 +51,14 @@ def test_beyond_its_end_there_is_nothing() -> None:
         batch((0, [0, 1]))[2]
     with pytest.raises(IndexError):
         batch((0, [0, 1]))[-3]
+
+
+def test_attempts_are_told_of_all_at_once_as_each_would_tell_its_own() -> None:
+    fresh, again, third = READY, READY._replace(charges=1), READY._replace(charges=2)
+    mixed = hand(values(b"a", b"b", b"c", start=10))
+    mixed.cells = [(third, ((11, 12),)), (again, ((10, 11), (12, 13)))]
+    one = hand(values(b"d", b"e"), cell=fresh)
+    several = Batch([(each, stretch) for each in (mixed, one) for stretch in each.stretches], None)  # type: ignore[arg-type]
+
+    assert several.attempts() == [2, 3, 2, 1, 1]
+    assert several.attempts() == [message.attempt for message in several]

@@ -81,7 +81,7 @@ def test_all_ways_to_ask_for_spans_say_the_same(stretches: list[Stretch]) -> Non
     for stretch in stretches:
         spans = [part for _, part in stretch.spans()]
         assert list(stretch.starts()) == [start for start, _ in spans]
-        assert [stretch.start_of(number) for number in range(len(spans))] == [start for start, _ in spans]
+        assert [stretch.span_of(number) for number in range(len(spans))] == spans
         assert joined(spans) == stretch.ranges
         assert (stretch.start, stretch.end) == (spans[0][0], spans[-1][1])
         assert spanned(stretch.spans()) == stretch
