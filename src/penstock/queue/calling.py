@@ -16,6 +16,9 @@ Handler = Callable[..., Any]
 
 _PAYLOAD, _MESSAGE = "payload", "message"
 
+# A tuple: a union of types would be made anew for every message.
+_NOT_ACKED = (Retry, Bury)
+
 
 class Call(NamedTuple):
     """A handler, and what it wants to be given."""
@@ -139,10 +142,10 @@ def answers_of(answer: object, count: int) -> dict[int, Retry | Bury]:
     if isinstance(answer, Retry | Bury):
         return dict.fromkeys(range(count), answer)
     if isinstance(answer, Mapping) and all(isinstance(number, int) and 0 <= number < count for number in answer):
-        return {number: each for number, each in sorted(answer.items()) if isinstance(each, Retry | Bury)}
+        return {number: each for number, each in sorted(answer.items()) if isinstance(each, _NOT_ACKED)}
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes) and len(answer) == count:
         given = [(number, each) for number, each in enumerate(answer) if each is not None]
-        return {number: each for number, each in given if isinstance(each, Retry | Bury)}
+        return {number: each for number, each in given if isinstance(each, _NOT_ACKED)}
     raise UsageError(
         f"the handler answered {answer!r:.80} to a batch of {count}",
         next_step="return None, a list with an answer (None, Retry, Bury) for each message, or a dict of those that"
