@@ -207,6 +207,7 @@ def _drag(ground: Ground, runs: int, count: int, told: Told) -> dict[str, float]
 
 
 def _with_failures(ground: Ground, topic: str, count: int, *, fails: bool) -> float:
+    # One batch is worked on while the next is asked for.
     queue, tally, soon = _queue(ground, topic, 2 * BATCH), _Tally(count), Retry("100ms")
 
     @queue.handler(batch=BATCH)

@@ -17,11 +17,11 @@ from penstock.errors import Undecodable
 from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.calling import answers_of
-from penstock.queue.gaps import outside
 from penstock.queue.halving import Halving
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
 from penstock.queue.message import Batch, Bury, Retry
 from penstock.queue.pile import Manner, Pile, Seat, _now_ms
+from penstock.queue.ranges import without
 from penstock.queue.retry import error_text
 from penstock.queue.stretch import Stretch
 
@@ -125,7 +125,7 @@ class BatchPile(Pile[Batch]):
             for outcome, alike in groupby(zip(outcomes, spans, strict=True), key=itemgetter(0)):
                 self.tell(hand, [span for _, span in alike], outcome)
                 comes_again = comes_again or outcome.kind == "released"
-            acked = [part for whole in stretch.ranges for part in outside(whole, spans)] if spans else stretch.ranges
+            acked = without(stretch.ranges, spans) if spans else stretch.ranges
             if acked:
                 self.tell(hand, acked, ACKED)
         return comes_again

@@ -14,7 +14,7 @@ from penstock.errors import TransientError
 from penstock.kafka.reader import Reader, Received
 from penstock.queue.headers import marks_of
 from penstock.queue.look import PartitionSeen, QueueSeen, Shown
-from penstock.queue.ranges import OFFSET_MAX, common
+from penstock.queue.ranges import OFFSET_MAX, common, width
 from penstock.settings import Settings
 from penstock.values import TopicPartition
 
@@ -77,7 +77,7 @@ def _until(records: Iterator[Received], deadline_s: float) -> Iterator[Received]
 
 
 def _beyond(seen: PartitionSeen, upto: int) -> int:
-    return sum(end - start for start, end in common(seen.ready, [(upto, OFFSET_MAX)])) if upto < OFFSET_MAX else 0
+    return width(common(seen.ready, [(upto, OFFSET_MAX)])) if upto < OFFSET_MAX else 0
 
 
 def _moved(seen: PartitionSeen, delayed: int) -> PartitionSeen:

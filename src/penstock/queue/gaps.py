@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from penstock.queue.cells import IS_BURIED, IS_FINISHED, IS_READY, IS_WAITING, Cell
-from penstock.queue.ranges import Range, Ranges, common, joined, packed
+from penstock.queue.ranges import Range, Ranges, joined, outside, packed, width
 from penstock.queue.spans import Run
 from penstock.queue.state import QueueMachine
 
@@ -64,13 +64,13 @@ class Gaps:
         """Not before that time, whatever the ledger says."""
         heapq.heappush(self._put_off, (due_ms, tuple(ranges)))
         self._count += len(ranges)
-        self.put_off_count += _size(ranges)
+        self.put_off_count += width(ranges)
 
     def due(self, machine: QueueMachine, log_ms: int, count_max: int) -> Ranges:
         """Offsets to be read again now, at most so many."""
         while self._put_off and self._put_off[0][0] <= log_ms:
             gap = heapq.heappop(self._put_off)
-            self.put_off_count -= _size(gap[1])
+            self.put_off_count -= width(gap[1])
             heapq.heappush(self._heap, gap)
         found: list[Range] = []
         room = count_max
@@ -81,7 +81,7 @@ class Gaps:
                 if cell.status is IS_WAITING and cell.due_ms > log_ms:
                     self._push(cell.due_ms, parts)
                 elif machine.may_be_granted(cell, log_ms):
-                    size = _size(parts)
+                    size = width(parts)
                     now, later = (parts, ()) if size <= room else _divided(parts, room)
                     found += now
                     room = max(0, room - size)
@@ -112,10 +112,6 @@ def _gap(run: Run[Cell], without: Ranges) -> list[Gap]:
     return [(due_ms, (part,)) for part in (outside(whole, without) if without else [whole])]
 
 
-def _size(ranges: Iterable[Range]) -> int:
-    return sum(end - start for start, end in ranges)
-
-
 def _divided(ranges: Ranges, count: int) -> tuple[Ranges, Ranges]:
     """The first `count` offsets, and the rest."""
     first: list[Range] = []
@@ -133,16 +129,3 @@ def _due_ms(cell: Cell) -> int | None:
     if cell.status is IS_WAITING:
         return cell.due_ms
     return 0 if cell.status is IS_READY else None
-
-
-def outside(whole: Range, ranges: Sequence[Range]) -> list[Range]:
-    """What is left of it without these."""
-    left: list[Range] = []
-    reached, end = whole
-    for low, high in common((whole,), ranges):
-        if low > reached:
-            left.append((reached, low))
-        reached = high
-    if reached < end:
-        left.append((reached, end))
-    return left

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.queue.gaps import outside
-from penstock.queue.ranges import Ranges
+from penstock.queue.ranges import Ranges, without
 from penstock.queue.stretch import Stretch, once_each, parts_within, ranges_of
 
 
@@ -46,7 +45,7 @@ class Kept:
             return [], ranges
         parts = [part for part in parts_within(once_each(found), ranges) if is_good(part)]
         taken = ranges_of(parts)
-        return parts, () if taken == ranges else tuple(part for whole in ranges for part in outside(whole, taken))
+        return parts, () if taken == ranges else tuple(without(ranges, taken))
 
     def forget(self, partition: int) -> None:
         for place in [place for place in self._stretches if place[0] == partition]:

@@ -95,3 +95,26 @@ def remove(held: list[Range], parts: Sequence[Range]) -> None:
     if low < high:
         left.append((low, high))
     held[first : last + 1] = left
+
+
+def outside(whole: Range, ranges: Sequence[Range]) -> list[Range]:
+    """What is left of it without these."""
+    left: list[Range] = []
+    reached, end = whole
+    for low, high in common((whole,), ranges):
+        if low > reached:
+            left.append((reached, low))
+        reached = high
+    if reached < end:
+        left.append((reached, end))
+    return left
+
+
+def without(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
+    """What is left of all these without the others, which are in order."""
+    return [part for whole in ranges for part in outside(whole, others)]
+
+
+def width(ranges: Iterable[Range]) -> int:
+    """How many offsets they have."""
+    return sum(end - start for start, end in ranges)

@@ -14,12 +14,11 @@ from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.clerk import Clerk, CopiesMade, Reread
 from penstock.queue.desk import Desk
-from penstock.queue.gaps import outside
 from penstock.queue.hand import Hand
 from penstock.queue.headers import marks_of, message_id
 from penstock.queue.intake import Intake
 from penstock.queue.kept import Kept
-from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined
+from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, without
 from penstock.queue.records import Copied, Dropped
 from penstock.queue.retry import LOST_TOO_OFTEN, error_class
 from penstock.queue.state import QueueMachine
@@ -244,7 +243,7 @@ class Reading:
 
     def _pass_over(self, desk: Desk, answer: Reread, seen: list[Range]) -> None:
         """Offsets without a record: deleted, invisible, or, for a moment after a leader change, not readable yet."""
-        missing = joined(_without(answer.ranges, seen))
+        missing = joined(without(answer.ranges, seen))
         if deleted := common(missing, [(0, answer.log_start)]):
             self._drop_deleted(desk, tuple(deleted))
         if invisible := common(missing, [(answer.log_start, answer.reached)]):
@@ -271,7 +270,7 @@ class Reading:
     def _copy_buried(self, desk: Desk, machine: QueueMachine, stretches: list[Stretch]) -> None:
         made = desk.copies_made() if machine.burials else ()
         for burial in machine.burials.values():
-            parts = parts_within(stretches, [part for whole in burial.held for part in outside(whole, made)])
+            parts = parts_within(stretches, without(burial.held, made))
             letters = [
                 Letter(
                     record,
@@ -300,9 +299,3 @@ def _by_partition(records: Sequence[Received]) -> dict[int, list[Received]]:
         runs.setdefault(partition, []).extend(records[start:end])
         start = end
     return runs
-
-
-def _without(ranges: Ranges, seen: list[Range]) -> list[Range]:
-    """What of the ranges was not seen."""
-    known = tuple(seen)
-    return [part for whole in ranges for part in outside(whole, known)]

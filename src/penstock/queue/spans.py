@@ -103,7 +103,7 @@ class Spans(Generic[V]):
     def values_in(self, ranges: Sequence[tuple[int, int]]) -> list[V]:
         """All values that these offsets have, some more than once. The ranges are in order, apart from each other."""
         found: list[V] = []
-        for start, end in ranges if len(ranges) < _FEW else _one_by_one(ranges, partial(self._find_at_once, found)):
+        for start, end in _one_by_one(ranges, partial(self._find_at_once, found)):
             found += [run.value for run in self.runs(start, end)]
         return found
 
@@ -143,7 +143,7 @@ class Spans(Generic[V]):
 
     def put_all(self, ranges: Sequence[tuple[int, int]], value: V) -> None:
         """Give all these offsets one value. The ranges are in order, apart from each other."""
-        for start, end in self._left_by_slices(ranges, lambda _: value):
+        for start, end in _one_by_one(ranges, partial(self._change_at_once, lambda _: value)):
             self.put(start, end, value)
 
     def change(self, ranges: Sequence[tuple[int, int]], changed: Callable[[V], V]) -> None:
@@ -152,7 +152,7 @@ class Spans(Generic[V]):
         The ranges are in order, apart from each other.
         """
         old = new = None
-        for start, end in self._left_by_slices(ranges, changed):
+        for start, end in _one_by_one(ranges, partial(self._change_at_once, changed)):
             value = self.only(start, end)
             if value is None:
                 for run in self.runs(start, end):
@@ -181,12 +181,6 @@ class Spans(Generic[V]):
             values[index] = value
             return True
         return False
-
-    def _left_by_slices(
-        self, ranges: Sequence[tuple[int, int]], changed: Callable[[V], V]
-    ) -> Iterable[tuple[int, int]]:
-        """What is still to be changed one by one."""
-        return ranges if len(ranges) < _FEW else _one_by_one(ranges, partial(self._change_at_once, changed))
 
     def _find_at_once(self, found: list[V], edges: list[int], at: int) -> int:
         """The values of as many ranges as lie in the middle of one run, or are runs with one other between each."""
@@ -292,8 +286,14 @@ def _alike(some: Sequence[object], others: Sequence[object]) -> int:
 
 def _one_by_one(
     ranges: Sequence[tuple[int, int]], at_once: Callable[[list[int], int], int]
-) -> Iterator[tuple[int, int]]:
+) -> Iterable[tuple[int, int]]:
     """The ranges that the caller must see to, while `at_once` does as many of the others as it can, and says so."""
+    return ranges if len(ranges) < _FEW else _left_over(ranges, at_once)
+
+
+def _left_over(
+    ranges: Sequence[tuple[int, int]], at_once: Callable[[list[int], int], int]
+) -> Iterator[tuple[int, int]]:
     edges = list(chain.from_iterable(ranges))
     # The first one, as each at the border of a chunk, may have to become one with what is before it.
     reached, alone = 0, 1

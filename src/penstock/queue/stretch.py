@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from penstock.queue.ranges import Range, Ranges, common, joined
+from penstock.queue.ranges import Range, Ranges, common, joined, width
 
 if TYPE_CHECKING:
     from penstock.kafka.reader import Received
@@ -121,7 +121,7 @@ class Stretch:
         if self.ranges == ranges:
             return len(self.records)
         if self._is_dense:
-            return sum(end - start for start, end in common(ranges, self.ranges))
+            return width(common(ranges, self.ranges))
         return sum(high - low for _, low, high in self._places(ranges))
 
     def _places(self, ranges: Sequence[Range]) -> Iterator[tuple[Range, int, int]]:

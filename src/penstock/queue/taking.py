@@ -11,10 +11,9 @@ from penstock.ledger.tail import ReadBack, Tail, Ticket
 from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.desk import Asked, Desk, suspects_max
-from penstock.queue.gaps import outside
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
 from penstock.queue.line import Line, count_of, size_of
-from penstock.queue.ranges import Range, Ranges, common, joined, remove
+from penstock.queue.ranges import Range, Ranges, common, joined, remove, width, without
 from penstock.queue.records import ALL, Released, Taken
 from penstock.queue.retry import LOST_TOO_OFTEN
 from penstock.queue.rulings import Ruling
@@ -180,7 +179,7 @@ class Taking:
             if granted:
                 # Nobody waits for it any more.
                 self._telling.append(desk, Released(read_back.offset, granted))
-                count = sum(end - start for start, end in granted)
+                count = width(granted)
                 tell(events.MessagesRedelivered(queue=self._queue, cause="hand_over", count=count))
             return
         if granted:
@@ -302,5 +301,4 @@ class Taking:
 
 def _without_message(hand: Hand, granted: Ranges) -> list[Range]:
     """Offsets before a message that was not granted with them: nobody would ever say what became of them."""
-    spanned = ranges_of(hand.stretches)
-    return [part for whole in granted for part in outside(whole, spanned)]
+    return without(granted, ranges_of(hand.stretches))

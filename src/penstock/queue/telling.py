@@ -16,7 +16,7 @@ from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.desk import Desk
 from penstock.queue.hand import Hand, Outcome
-from penstock.queue.ranges import Range, Ranges, common, packed, remove
+from penstock.queue.ranges import Range, Ranges, common, packed, remove, width
 from penstock.queue.records import Acked, Buried, Progressed, Released, Renewed
 from penstock.queue.retry import ASKED_FOR, REASONS
 from penstock.queue.rulings import Ruling
@@ -77,7 +77,7 @@ class Telling:
             if hand.is_over:
                 self._worked_off(hand, ranges)
             elif hand.is_lost:
-                dropped[hand] = dropped.get(hand, 0) + sum(end - start for start, end in ranges)
+                dropped[hand] = dropped.get(hand, 0) + width(ranges)
             else:
                 if alike is None or hand is not alike[0] or outcome is not alike[1]:
                     # Mostly it is as the one before: that costs less than to look it up.

@@ -342,7 +342,7 @@ class Worker:
                 pass
 
     def _has_ended_a_lease(self, partition: int, granted: Ranges) -> bool:
-        return any(cell.losses for cell, _ in self.tail.fold(partition).machine.cells.by_value(granted))
+        return any(cell.losses for cell in self.tail.fold(partition).machine.cells.values_in(granted))
 
     def _finished(self, desk: Desk, covered: Iterable[Range]) -> None:
         if desk.order is not None:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.queue.desk import Desk
-from penstock.queue.gaps import Gaps, outside, unfinished
-from penstock.queue.ranges import Range, joined
+from penstock.queue.gaps import Gaps, unfinished
+from penstock.queue.ranges import Range, joined, outside
 from penstock.queue.records import Acked, Buried, QueueFounded, Released, Taken
 from penstock.queue.state import QueueMachine
 
