@@ -143,15 +143,13 @@ def test_a_driver_killed_when_it_has_told_kafka_has_told_no_more_than_the_table_
     first = drivers.take()
     drivers.warm()
     send(ground, 20)
-    assert first.start(options)["is_running"]
-    caught_up(ground)
-    eventually(lambda: ground.shown() == ends(ground), within_s=120)
+    assert ground.shown() == {}
+    # Before it starts: of a running one nobody outside knows which batch passes the point next.
     first.die_at("lake.offsets_shown", with_java=True)
-    before = ground.shown()
-    send(ground, 20)
+    first.start(options)
     first.died()
     shown = ground.shown()
-    assert shown != before
+    assert shown
     assert all(at <= next_offsets(ground)[partition] for partition, at in shown.items())
     books(ground, is_whole=False).check()
 

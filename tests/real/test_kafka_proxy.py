@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from penstock.errors import BrokerUnavailable, UsageError
 from penstock.kafka.topics import Admin
 from penstock.kafka.writer import Writer
 from penstock.settings import KafkaSettings
-from penstock.testing.proxy import Api, FrameProxy, Side
+from penstock.testing.proxy import Api, FrameProxy, Side, _Link
 from penstock.values import TopicPartition
 
 
@@ -109,6 +112,26 @@ def test_a_cut_connection_is_opened_again(proxy: FrameProxy, direct: KafkaSettin
         assert writer.flush(30_000) == 0
 
     assert values_in(direct, partition) == [b"before", b"after"]
+
+
+def test_a_connection_that_is_cut_while_it_is_opened_is_closed(
+    proxy: FrameProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = _Link.start
+    cutter = ThreadPoolExecutor(1)
+    cuts: list[Future[None]] = []
+
+    def opened_late(link: _Link) -> None:
+        cuts.append(cutter.submit(proxy.cut))
+        # A cut either comes before the link is known, or waits until it runs.
+        with suppress(TimeoutError):
+            cuts[0].result(0.2)
+        opened(link)
+
+    monkeypatch.setattr(_Link, "start", opened_late)
+    with cutter, socket.create_connection(("127.0.0.1", int(proxy.bootstrap.split(":")[1])), timeout=30) as client:
+        assert client.recv(1) == b""
+        cuts[0].result(30)
 
 
 def test_waiting_for_a_frame_that_does_not_come_ends(proxy: FrameProxy) -> None:

@@ -237,10 +237,11 @@ class FrameProxy:
             self._start(_Link(self, client, broker))
 
     def _start(self, link: _Link) -> None:
+        # Whoever finds a link here may close it, and only what has begun can be ended.
         with self._lock:
+            link.start()
             self._links = [each for each in self._links if not each.is_over]
             self._links.append(link)
-        link.start()
         if self._closed.is_set():
             link.close()
 
