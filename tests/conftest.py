@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # The limit in pyproject.toml ends a test that waits in Python, once. One that hangs in a library, or after that in
 # what it tidies up, is out of its reach: such a one ends with its whole process, and says where it hung.
@@ -47,3 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts us in the background lets us ignore Ctrl-C, and our children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Watch())
+    # How long an example takes says how busy the machine is.
+    usual = settings.get_profile(settings.get_current_profile_name())
+    settings.register_profile("patient", usual, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")

@@ -60,7 +60,7 @@ def test_a_former_holder_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "report").read_text() == "new"
 
 
-@settings(deadline=None, max_examples=40)  # it waits for the disk
+@settings(max_examples=40)  # it waits for the disk
 @given(tokens=st.lists(st.integers(0, 5), max_size=12))
 def test_what_is_written_is_always_under_the_highest_token_so_far(
     tmp_path_factory: pytest.TempPathFactory, tokens: list[int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.claims.intervals import Interval, Intervals, Status, Tenancy
@@ -69,7 +69,6 @@ def assert_canonical(intervals: Intervals) -> None:
     assert not any(left.touches(right) for left, right in pairwise(items))
 
 
-@settings(deadline=None)
 @given(st.lists(parts(), max_size=12))
 def test_put_says_of_every_offset_what_was_said_last(changes: list[Interval]) -> None:
     intervals = covered(*changes)
@@ -78,7 +77,6 @@ def test_put_says_of_every_offset_what_was_said_last(changes: list[Interval]) ->
     assert_canonical(intervals)
 
 
-@settings(deadline=None)
 @given(st.lists(parts(), max_size=12), st.integers(1, 4))
 def test_an_epoch_ends_whole_and_nothing_else_does(changes: list[Interval], epoch: int) -> None:
     intervals, before = covered(*changes), naive(*changes)
@@ -97,7 +95,6 @@ def test_an_epoch_ends_whole_and_nothing_else_does(changes: list[Interval], epoc
     assert intervals.of_epoch(epoch) == []
 
 
-@settings(deadline=None)
 @given(st.lists(parts(), max_size=12), st.integers(0, SIZE + 5))
 def test_settle_moves_over_the_finished_prefix_and_drops_what_lies_below(changes: list[Interval], to: int) -> None:
     intervals, before = covered(*changes), naive(*changes)
@@ -117,7 +114,6 @@ def test_settle_knows_no_position_where_there_is_none() -> None:
     assert intervals.frontier is None
 
 
-@settings(deadline=None)
 @given(st.lists(parts(), max_size=12), spans)
 def test_is_finished_asks_every_offset(changes: list[Interval], span: tuple[int, int]) -> None:
     said = naive(*changes)
@@ -132,7 +128,6 @@ def test_nothing_beyond_the_frontier_is_finished() -> None:
     assert not intervals.is_finished(SIZE - 1, SIZE + 1)
 
 
-@settings(deadline=None)
 @given(st.lists(parts(), max_size=12), spans, st.integers(1, 4))
 def test_covering_finds_the_one_range_that_holds_all_of_it(
     changes: list[Interval], span: tuple[int, int], epoch: int
@@ -150,7 +145,6 @@ def test_covering_finds_the_one_range_that_holds_all_of_it(
         assert found.start <= span[0] < span[1] <= found.end
 
 
-@settings(deadline=None)
 @given(st.lists(parts(), max_size=12))
 def test_a_map_loads_what_it_dumped(changes: list[Interval]) -> None:
     intervals, loaded = covered(*changes), Intervals()

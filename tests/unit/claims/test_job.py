@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.claims.job import period_at, remaining_ms
@@ -34,7 +34,6 @@ def test_a_job_is_due_when_the_log_clock_has_reached_its_position() -> None:
     assert remaining_ms(Seen(11 * HOUR, 20 * HOUR)) == 0
 
 
-@settings(deadline=None)
 @given(clocks=st.lists(st.integers(0, 40), max_size=30), every_ms=st.sampled_from([1, 3, 7, 10]))
 def test_each_period_is_run_at_most_once_and_the_position_always_moves_on(clocks: list[int], every_ms: int) -> None:
     position: int | None = None
@@ -49,7 +48,6 @@ def test_each_period_is_run_at_most_once_and_the_position_always_moves_on(clocks
     assert runs == sorted({period_at(clock_ms, every_ms) for clock_ms in clocks})
 
 
-@settings(deadline=None)
 @given(clocks=st.lists(st.tuples(st.integers(0, 200), st.sampled_from([1, 7, 30])), max_size=30))
 def test_when_the_period_is_changed_the_job_still_goes_on_within_the_longer_of_both(
     clocks: list[tuple[int, int]],

@@ -158,7 +158,7 @@ def _is_about(record: Record, slot: Slot) -> bool:
     return isinstance(record, GroupPaused) or getattr(record, "slot", None) == slot
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32))
 def test_no_transition_of_a_random_log_breaks_an_invariant_or_a_rule(seed: int) -> None:
     assert faults(written(seed)) == []
@@ -211,7 +211,7 @@ def test_random_logs_are_worth_something() -> None:
 # I3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(0, 40))
 def test_a_snapshot_at_any_record_and_the_tail_are_the_full_replay(seed: int, at: int) -> None:
     entries = written(seed, 40)
@@ -311,7 +311,7 @@ KINDS: tuple[type[Record], ...] = (*RECORD_TYPES, ClockReset)
 wild = st.one_of([st.builds(kind, **_fields(kind)) for kind in KINDS])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(wild.map(encode), st.binary(max_size=30), st.none()), max_size=25), st.booleans())
 def test_no_record_ever_raises_and_every_state_can_be_written_down(values: list[bytes | None], cut: bool) -> None:
     fold = Fold(Claims(log_start=30 if cut else 0))

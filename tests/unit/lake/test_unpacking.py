@@ -7,7 +7,7 @@ import zlib
 
 import pyarrow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.lake.unpacking import in_batches, unpacker
@@ -23,7 +23,6 @@ def container(datum: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip", "zstd", "detect"])
-@settings(deadline=None)
 @given(value=st.binary(max_size=300))
 def test_any_bytes_give_bytes_or_a_reason(kind: str, value: bytes) -> None:
     for contained in ("", "datum", "schema"):
@@ -32,7 +31,6 @@ def test_any_bytes_give_bytes_or_a_reason(kind: str, value: bytes) -> None:
         assert isinstance(found, str) or len(found) <= 108
 
 
-@settings(deadline=None)
 @given(at=st.integers(0, 200), to=st.integers(0, 255))
 def test_a_damaged_container_gives_bytes_or_a_reason(at: int, to: int) -> None:
     whole = bytearray(container(b"datum"))
@@ -41,7 +39,6 @@ def test_a_damaged_container_gives_bytes_or_a_reason(at: int, to: int) -> None:
     assert isinstance(unpacker("plain", bytes_max=1_000, contained="datum")(bytes(whole)), bytes | str)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=500))
 def test_what_was_packed_comes_out_as_it_was(value: bytes) -> None:
     packed = {"gzip": gzip.compress(value), "zstd": bytes(pyarrow.compress(value, "zstd", asbytes=True))}

@@ -162,7 +162,7 @@ def faults(entries: list[Entry]) -> list[str]:
     return wrong
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32))
 def test_no_transition_of_a_random_log_breaks_an_invariant_or_a_rule(seed: int) -> None:
     assert faults(written(seed)) == []
@@ -194,7 +194,7 @@ def test_random_logs_are_worth_something() -> None:
         assert kinds.get((kind.__name__, Kind.PARTIAL), 0) >= 5, kind
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_every_offset_is_in_exactly_one_state_and_the_sum_covers_all(seed: int) -> None:
     fold = Fold(QueueMachine())
@@ -219,7 +219,7 @@ def test_every_offset_is_in_exactly_one_state_and_the_sum_covers_all(seed: int) 
 # The same prefix is the same state
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(0, 40))
 def test_a_snapshot_at_any_record_and_the_tail_are_the_full_replay(seed: int, at: int) -> None:
     entries = written(seed, 40)
@@ -293,7 +293,7 @@ wild = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(wild.map(encode), st.binary(max_size=30), st.none()), max_size=25))
 def test_no_record_ever_raises_and_every_state_can_be_written_down(values: list[bytes | None]) -> None:
     fold = Fold(QueueMachine())

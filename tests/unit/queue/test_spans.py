@@ -47,7 +47,7 @@ def chunks_of(largest: int, small: int, few: int = spans._FEW) -> Iterator[None]
 
 
 @pytest.mark.parametrize(("chunk_max", "chunk_small"), [(2, 1), (4, 2), (512, 64)])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(puts=puts)
 def test_a_map_is_what_a_list_would_be(chunk_max: int, chunk_small: int, puts: list[tuple[int, int, int]]) -> None:
     with chunks_of(chunk_max, chunk_small):
@@ -77,7 +77,7 @@ def test_runs_are_cut_to_what_was_asked(puts: list[tuple[int, int, int]], start:
 
 
 @pytest.mark.parametrize(("chunk_max", "chunk_small"), [(2, 1), (512, 64)])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(puts=puts, changes=st.lists(st.lists(st.integers(0, SIZE), min_size=2, max_size=8, unique=True), max_size=4))
 def test_values_are_changed_where_they_are(
     chunk_max: int, chunk_small: int, puts: list[tuple[int, int, int]], changes: list[list[int]]
@@ -114,7 +114,7 @@ many = st.lists(st.tuples(st.sampled_from(["put", "put_all", "change"]), many_ra
 
 
 @pytest.mark.parametrize(("chunk_max", "chunk_small", "few"), [(2, 1, 1), (8, 3, 2), (24, 6, 1), (512, 64, 3)])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(actions=many, asked=many_ranges())
 def test_many_ranges_at_once_are_as_good_as_one_by_one(
     chunk_max: int,
