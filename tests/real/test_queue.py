@@ -253,6 +253,33 @@ def test_a_batch_handler_answers_for_each_message(settings: Settings, name: str)
     assert [value for value, _ in letters(settings, name)] == [b"3"]
 
 
+def test_one_of_a_batch_that_comes_again_is_the_message_that_it_was(settings: Settings, name: str) -> None:
+    app = penstock.App("shop", settings=settings)
+    queue = app.queue(name, lease="3s")
+    seen: list[tuple[object, ...]] = []
+
+    @queue.handler(batch=20)
+    def handle(messages: Batch) -> dict[int, Retry]:
+        one = next((number for number, value in enumerate(messages.values()) if value == b"again"), None)
+        if one is None:
+            return {}
+        it = messages[one]
+        place = it.topic, it.partition, it.offset, it.timestamp_ms
+        seen.append((it.attempt, it.id, it.key, it.value, it.headers, *place))
+        return {one: Retry("10ms")} if it.attempt < 3 else {}
+
+    with app:
+        queue.send_many([Outgoing(b"other", key="k") for _ in range(10)])
+        queue.send(b"again", key="k", id="one", headers={"colour": "red"})
+        queue.send_many([Outgoing(b"other", key="k") for _ in range(10)])
+        with app.working():
+            eventually(lambda: len(seen) == 3 and lag(settings, name) == 0)
+
+    assert [attempt for attempt, *_ in seen] == [1, 2, 3]
+    ((identity, key, value, *_),) = {repr(rest): rest for _, *rest in seen}.values()
+    assert (identity, key, value) == ("one", b"k", b"again")
+
+
 def test_async_handlers_run_at_the_same_time_on_one_loop(settings: Settings, name: str) -> None:
     app = penstock.App("shop", settings=settings)
     queue = app.queue(name, lease="3s", backoff="50ms", time_limit="60s")

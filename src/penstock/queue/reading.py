@@ -18,6 +18,7 @@ from penstock.queue.hand import Hand
 from penstock.queue.headers import marks_of, message_id
 from penstock.queue.intake import Intake
 from penstock.queue.kept import Kept
+from penstock.queue.line import count_of
 from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, without
 from penstock.queue.records import Copied, Dropped
 from penstock.queue.retry import LOST_TOO_OFTEN, error_class
@@ -178,6 +179,8 @@ class Reading:
         if not desk.has_suspects and not desk.asks_for_suspects:
             desk.note_expired(machine, now_ms)
         due = desk.gaps.due(machine, desk.log_ms(now_ms), room)
+        if not due:
+            return
         # Whatever became of it since: what the log does not treat alike is read again, and sorted anew.
         kept, wanted = self._kept.take(desk.partition, due, lambda each: machine.cells.has_one_each(each.ranges))
         self._come_again(desk, machine, kept)
@@ -188,7 +191,9 @@ class Reading:
     def keep(self, desk: Desk, hand: Hand, given_back: Ranges, delay_ms: int) -> None:
         """These will be wanted again after this time, and are at hand now."""
         if desk.is_open and delay_ms <= _KEPT_MS:
-            self._kept.keep(desk.partition, parts_within(hand.stretches, given_back))
+            parts = parts_within(hand.stretches, given_back)
+            is_most = 2 * count_of(parts) > hand.count
+            self._kept.keep(desk.partition, parts if is_most else [part.copied() for part in parts])
 
     def forget(self, partition: int) -> None:
         """It is not ours any more."""

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from penstock.queue.ranges import Range, Ranges, common, joined, width
+from penstock.queue.record_copy import copied
 
 if TYPE_CHECKING:
     from penstock.kafka.reader import Received
@@ -31,6 +32,7 @@ class Stretch:
     """Never empty, never changed."""
 
     records: Sequence[Received]
+    """All of one type."""
     ranges: Ranges
     """In order and apart from each other; each ends with a message."""
     _size_bytes: int | None = field(default=None, compare=False, repr=False)
@@ -65,6 +67,12 @@ class Stretch:
         if number:
             start = max(start, self.records[number - 1].offset() + 1)
         return start, offset + 1
+
+    def spans_at(self, numbers: Sequence[int]) -> list[Range]:
+        """The same of several."""
+        if self._is_dense:
+            return [(start, start + 1) for start in map(self.start.__add__, numbers)]
+        return list(map(self.span_of, numbers))
 
     def starts(self) -> Iterable[int]:
         """Where the span of each message begins."""
@@ -116,6 +124,10 @@ class Stretch:
             return None
         return self if left == self.ranges else Stretch(list(chain.from_iterable(pieces)), left)
 
+    def copied(self) -> Stretch:
+        """The same, for longer than those will stay that were read with it."""
+        return Stretch(list(map(copied, self.records)), self.ranges, self._size_bytes)
+
     def count_within(self, ranges: Sequence[Range]) -> int:
         """How many of its messages have their own offset in these."""
         if self.ranges == ranges:
@@ -142,7 +154,8 @@ def row(records: Sequence[Received], start: int) -> Stretch:
 def spanned(spans: Iterable[tuple[Received, Range]]) -> Stretch:
     """Some messages, in order, each with its span."""
     records, ranges = zip(*spans, strict=True)
-    return Stretch(list(records), joined(ranges))
+    is_mixed = len(set(map(type, records))) > 1
+    return Stretch(list(map(copied, records)) if is_mixed else list(records), joined(ranges))
 
 
 def found_in(ranges: Iterable[Range], records: Sequence[Received], offsets: Sequence[int]) -> Stretch | None:

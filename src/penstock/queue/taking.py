@@ -62,6 +62,8 @@ class Taking:
         """Ask for what waits at this desk, as far as there is room; suspects in groups of their own."""
         machine = self._tail.fold(desk.partition).machine
         desk.welcome_freed(machine, self._now_ms())
+        if not desk.buffer and not desk.suspects:
+            return
         # It may have come since we looked around: freed by its key just now, or out of memory.
         self._has_loner = self._has_loner or desk.has_loner
         if self._is_one_alone() or (machine.pauses and self._is_paused(machine, desk.log_ms(self._now_ms()))):

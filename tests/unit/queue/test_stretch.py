@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from queue_records import Record
 
+from penstock.kafka.reader import Received, every
 from penstock.queue.ranges import Range, joined
 from penstock.queue.stretch import (
     Stretch,
@@ -82,6 +83,7 @@ def test_all_ways_to_ask_for_spans_say_the_same(stretches: list[Stretch]) -> Non
         spans = [part for _, part in stretch.spans()]
         assert list(stretch.starts()) == [start for start, _ in spans]
         assert [stretch.span_of(number) for number in range(len(spans))] == spans
+        assert stretch.spans_at(range(0, len(spans), 2)) == spans[::2]
         assert joined(spans) == stretch.ranges
         assert (stretch.start, stretch.end) == (spans[0][0], spans[-1][1])
         assert spanned(stretch.spans()) == stretch
@@ -110,6 +112,30 @@ def test_messages_that_are_there_twice_or_between_each_other_come_once_and_in_or
     assert all(one.end <= other.start for one, other in pairwise(found))
     assert all(stretch.ranges == joined(stretch.ranges) for stretch in found)
     assert set(offsets_in(ranges_of(found))) == {offset for each in several for offset in offsets_in(each.ranges)}
+
+
+def test_a_copy_has_all_that_the_record_has_and_none_of_its_bytes() -> None:
+    value = b"v" * 100
+    record = Record(7, b"key", value, [("colour", b"red")])
+
+    (copy,) = row([record], 5).copied().records
+
+    assert all(getattr(copy, what)() == getattr(record, what)() for what in vars(Received) if not what.startswith("_"))
+    assert len(copy) == len(record)
+    assert copy.value() is not value
+    for empty in (b"", None):
+        assert row([Record(7, None, empty)], 5).copied().records[0].value() == empty
+
+
+@given(scattered(), st.data())
+def test_records_of_one_stretch_are_all_of_one_type(stretches: list[Stretch], data: st.DataObject) -> None:
+    kept = [stretch.copied() for stretch in stretches if data.draw(st.booleans())]
+
+    found = once_each([*stretches, *kept])
+
+    assert spans_of(found) == spans_of(once_each(stretches))
+    assert all(len(list(every(stretch.records, "value"))) == len(stretch.records) for stretch in found)
+    assert all(len(set(map(type, stretch.records))) == 1 for stretch in found)
 
 
 @given(scattered())
