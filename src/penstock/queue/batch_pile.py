@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from penstock.errors import Undecodable
@@ -21,7 +20,7 @@ from penstock.queue.halving import Halving
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
 from penstock.queue.message import Batch, Bury, Retry
 from penstock.queue.pile import Manner, Pile, Seat, _now_ms
-from penstock.queue.ranges import without
+from penstock.queue.ranges import Range, without
 from penstock.queue.retry import error_text
 from penstock.queue.stretch import Stretch
 
@@ -119,30 +118,27 @@ class BatchPile(Pile[Batch]):
         for hand, stretch in piece._parts:
             first, reached = reached, reached + len(stretch.records)
             inside = unacked[bisect_left(unacked, first) : bisect_left(unacked, reached)]
-            spans = [stretch.span_of(number - first) for number in inside]
-            attempts = [hand.cell_of(end - 1).attempt for _, end in spans]
-            outcomes = self._outcomes(attempts, [answers[number] for number in inside])
-            for outcome, alike in groupby(zip(outcomes, spans, strict=True), key=itemgetter(0)):
-                self.tell(hand, [span for _, span in alike], outcome)
+            spans = stretch.spans_at([number - first for number in inside])
+            for low, high, outcome in self._outcomes(hand, spans, [answers[number] for number in inside]):
+                self.tell(hand, spans[low:high], outcome)
                 comes_again = comes_again or outcome.kind == "released"
             acked = without(stretch.ranges, spans) if spans else stretch.ranges
             if acked:
                 self.tell(hand, acked, ACKED)
         return comes_again
 
-    def _outcomes(self, attempts: Sequence[int], answers: Sequence[Retry | Bury]) -> list[Outcome]:
-        """Those that must be equal are made once: all where chance has no part in it."""
-        made: dict[tuple[int, int], Outcome] = {}
-        found: list[Outcome] = []
-        for attempt, answer in zip(attempts, answers, strict=True):
-            alike = id(answer), attempt
-            outcome = made.get(alike)
-            if outcome is None:
-                outcome = self.outcome(attempt, answer)
-                if isinstance(answer, Bury) or answer.after is not None:
-                    made[alike] = outcome
-            found.append(outcome)
-        return found
+    def _outcomes(
+        self, hand: Hand, spans: Sequence[Range], answers: Sequence[Retry | Bury]
+    ) -> Iterator[tuple[int, int, Outcome]]:
+        """From which message to which one: those that must be equal are made once, all where chance has no part."""
+        kinds = list(zip(map(id, answers), hand.attempts_at([end - 1 for _, end in spans]), strict=True))
+        low = 0
+        for (_, attempt), alike in groupby(kinds):
+            answer, high = answers[low], low + len(list(alike))
+            step = 1 if isinstance(answer, Retry) and answer.after is None else high - low
+            for start in range(low, high, step):
+                yield start, start + step, self.outcome(attempt, answer)
+            low = high
 
     def failed(self, seat: Seat[Batch], piece: Batch, failure: BaseException) -> None:
         if seat.current is not piece:

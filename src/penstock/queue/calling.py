@@ -142,7 +142,7 @@ def answers_of(answer: object, count: int) -> dict[int, Retry | Bury]:
     if isinstance(answer, Retry | Bury):
         return dict.fromkeys(range(count), answer)
     if isinstance(answer, Mapping) and all(isinstance(number, int) and 0 <= number < count for number in answer):
-        return {number: each for number, each in sorted(answer.items()) if isinstance(each, _NOT_ACKED)}
+        return {number: each for number in sorted(answer) if isinstance(each := answer[number], _NOT_ACKED)}
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes) and len(answer) == count:
         given = [(number, each) for number, each in enumerate(answer) if each is not None]
         return {number: each for number, each in given if isinstance(each, _NOT_ACKED)}

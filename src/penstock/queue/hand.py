@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from itertools import groupby
+from operator import itemgetter, methodcaller
 from typing import Literal, NamedTuple
 
 from penstock.ledger.clock import LocalLease
@@ -13,7 +14,7 @@ from penstock.queue.cells import Cell
 from penstock.queue.ranges import Range, Ranges
 from penstock.queue.stretch import Stretch
 
-_start_of = itemgetter(0)
+_start_of, _cell_of, _offset_of = itemgetter(0), itemgetter(1), methodcaller("offset")
 
 
 class Outcome(NamedTuple):
@@ -57,18 +58,36 @@ class Hand:
     size_bytes: int = 0
     done: int = 0
     """How many of its messages handlers are done with."""
-    _cell_from: list[tuple[int, Cell]] | None = None
+    _changes: list[tuple[int, Cell]] | None = None
 
     def attempts(self, stretch: Stretch) -> list[int]:
         """The number of this attempt, for each of these messages of it."""
-        if len(self.cells) == 1:
-            return [self.cells[0][0].attempt] * len(stretch.records)
-        return [self.cell_of(record.offset()).attempt for record in stretch.records]
+        records, changes = stretch.records, self._cell_changes()
+        found: list[int] = []
+        while (low := len(found)) < len(records):
+            at = bisect_right(changes, records[low].offset(), key=_start_of)
+            high = len(records)
+            if at < len(changes) and changes[at][0] <= records[-1].offset():
+                high = bisect_left(records, changes[at][0], low, key=_offset_of)
+            found += [changes[at - 1][1].attempt] * (high - low)
+        return found
+
+    def attempts_at(self, offsets: Sequence[int]) -> list[int]:
+        """The same for some of its offsets."""
+        changes = self._cell_changes()
+        if len(changes) == 1:
+            return [changes[0][1].attempt] * len(offsets)
+        return [self.cell_of(offset).attempt for offset in offsets]
 
     def cell_of(self, offset: int) -> Cell:
         """Of an offset that is in it."""
-        if len(self.cells) == 1:
-            return self.cells[0][0]
-        if self._cell_from is None:
-            self._cell_from = sorted((start, cell) for cell, ranges in self.cells for start, _ in ranges)
-        return self._cell_from[bisect_right(self._cell_from, offset, key=_start_of) - 1][1]
+        changes = self._cell_changes()
+        return changes[bisect_right(changes, offset, key=_start_of) - 1][1]
+
+    def _cell_changes(self) -> list[tuple[int, Cell]]:
+        """From which of its offsets on it is which cell. What failed is mostly far from what is new: these are few."""
+        if self._changes is None:
+            only_one = len(self.cells) == 1
+            starts = sorted((start, cell) for cell, ranges in self.cells for start, _ in ranges[: only_one or None])
+            self._changes = [next(alike) for _, alike in groupby(starts, key=_cell_of)]
+        return self._changes

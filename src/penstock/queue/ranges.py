@@ -101,7 +101,8 @@ def outside(whole: Range, ranges: Sequence[Range]) -> list[Range]:
     """What is left of it without these."""
     left: list[Range] = []
     reached, end = whole
-    for low, high in common((whole,), ranges):
+    are_inside = bool(ranges) and reached <= ranges[0][0] and ranges[-1][1] <= end
+    for low, high in ranges if are_inside else common((whole,), ranges):
         if low > reached:
             left.append((reached, low))
         reached = high

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from queue_records import Record, hand, values
 
 from penstock.queue.cells import READY
 from penstock.queue.message import Batch
+from penstock.queue.ranges import joined
 from penstock.queue.stretch import row
 
 
@@ -62,3 +65,18 @@ def test_attempts_are_told_of_all_at_once_as_each_would_tell_its_own() -> None:
 
     assert several.attempts() == [2, 3, 2, 1, 1]
     assert several.attempts() == [message.attempt for message in several]
+
+
+@given(attempts=st.lists(st.integers(1, 3), min_size=1, max_size=40), cut=st.integers(0, 40))
+def test_the_attempts_of_a_hand_are_those_of_its_cells_however_it_is_cut(attempts: list[int], cut: int) -> None:
+    whole = values(*[b"x"] * len(attempts), start=10)
+    stretches = [part for part in whole.cut(cut) if part is not None] if cut else [whole]
+    one = hand(*stretches)
+    places = {attempt: [10 + n for n, each in enumerate(attempts) if each == attempt] for attempt in set(attempts)}
+    one.cells = [
+        (READY._replace(charges=attempt - 1), joined((offset, offset + 1) for offset in offsets))
+        for attempt, offsets in places.items()
+    ]
+
+    assert [attempt for stretch in stretches for attempt in one.attempts(stretch)] == attempts
+    assert [one.cell_of(10 + n).attempt for n in range(len(attempts))] == attempts
