@@ -31,7 +31,7 @@ from penstock.testing.claims_cluster import FOUNDED, HB_MS, place
 from penstock.testing.claims_cluster import TOPIC as CLAIMS
 from penstock.testing.queue_judge import QueueJudge
 from penstock.testing.queue_ledger_judge import ATTEMPTS_MAX, LEASE_MS, LEDGER
-from penstock.testing.queue_topic import TOPIC, Sent, TopicClerk, TopicSource
+from penstock.testing.queue_topic import TOPIC, Task, TopicClerk, TopicSource
 from penstock.testing.simulated_log import SimulatedLog
 from penstock.testing.simulation import Host
 from penstock.values import Duration
@@ -201,15 +201,15 @@ class QueueHost:
     def _begin(self, number: int, messages: Sequence[Message]) -> None:
         for message in messages:
             self._judge.begun(self, message._record, message._hand)
-        self._done_at_ms[number] = self.host.now_ms() + max(task_of(message).lasts_ms for message in messages)
+        self._done_at_ms[number] = self.host.now_ms() + max(self._task(message).lasts_ms for message in messages)
 
     def _finish(self, seat: Seat[Any], piece: Any) -> None:
         messages = messages_of(piece)
         for message in messages:
-            if task_of(message).kind == "kills":
+            if self._task(message).kind == "kills":
                 self._judge.killed(self.host, message._record)
                 self.host.simulation.die()
-        failing = [message for message in messages if _fails(message)]
+        failing = [message for message in messages if self._fails(message)]
         # Of a batch that raises nobody knows who was to blame; one of an even number answers for each.
         answers = isinstance(piece, Batch) and len(piece) % 2 == 0
         if not failing or answers or len(messages) == 1:
@@ -228,20 +228,16 @@ class QueueHost:
                 self.host.simulation.reach("a batch failed")
             self.pile.failed(seat, piece, ValueError("no"))
 
+    def _task(self, message: Message) -> Task:
+        return self._judge.task_of(message.partition, message.offset)
+
+    def _fails(self, message: Message) -> bool:
+        kind = self._task(message).kind
+        return kind == "fails always" or (kind == "fails once" and message.attempt == 1)
+
 
 def messages_of(piece: Message | Batch) -> Sequence[Message]:
     return [piece] if isinstance(piece, Message) else piece
-
-
-def _fails(message: Message) -> bool:
-    kind = task_of(message).kind
-    return kind == "fails always" or (kind == "fails once" and message.attempt == 1)
-
-
-def task_of(message: Message) -> Any:
-    record = message._record
-    assert isinstance(record, Sent)
-    return record.task
 
 
 class ClaimingHost(QueueHost):

@@ -22,7 +22,7 @@ from penstock.queue.message import Batch
 from penstock.queue.records import Released, Taken
 from penstock.queue.stretch import parts_within
 from penstock.testing.queue_ledger_judge import ATTEMPTS_MAX, LOSSES_UNTIL_ALONE, LedgerJudge, Place
-from penstock.testing.queue_topic import Sent, Task
+from penstock.testing.queue_topic import Task
 from penstock.testing.simulation import Host, Simulation, Violated
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class QueueJudge(LedgerJudge):
             self._must_be_its_turn(who, record, hand)
 
     def _must_be_due(self, actor: QueueHost, record: Received) -> None:
-        task, simulation = _task(record), actor.host.simulation
+        task, simulation = self.task_of(record.partition(), record.offset()), actor.host.simulation
         log_ms = max(self._folds[record.partition()].clock_ms, simulation.now_ms + simulation.clock_step_ms)
         if self.is_exclusive and task.due_ms is not None and log_ms < task.due_ms:
             raise Violated(f"{record.offset()} is begun {task.due_ms - log_ms} ms before its time")
@@ -241,8 +241,3 @@ def _messages(hand: Hand) -> Iterator[Received]:
 def _losses(hand: Hand, offset: int) -> int:
     cell = hand.cell_of(offset)
     return cell.losses
-
-
-def _task(record: Received) -> Task:
-    assert isinstance(record, Sent)
-    return record.task

@@ -20,7 +20,7 @@ from penstock.queue.ranges import Range
 from penstock.queue.records import Acked, Buried, Copied, Dropped, Released, Taken
 from penstock.queue.rulings import Ruling
 from penstock.queue.state import QueueMachine
-from penstock.testing.queue_topic import Sent, TopicPartition
+from penstock.testing.queue_topic import Sent, Task, TopicPartition
 from penstock.testing.simulation import Simulation, Violated
 
 LEDGER = "orders.g.ledger"
@@ -73,6 +73,10 @@ class LedgerJudge:
         self._folds = [Fold(QueueMachine()) for _ in self.topic]
         self._hashes = [[] for _ in self.topic]
         self._positions = [0 for _ in self.topic]
+
+    def task_of(self, partition: int, offset: int) -> Task:
+        """A copy of a message does not know it."""
+        return self.topic[partition].sent[offset].task
 
     def owned_by(self, name: str) -> frozenset[int]:
         return frozenset(number for number, names in enumerate(self.owners) if name in names)
@@ -147,7 +151,7 @@ class LedgerJudge:
                 limit = ATTEMPTS_MAX + 1
             if cell.charges != limit:
                 raise Violated(f"{place} is buried with {cell.charges} charges")
-            task = self.topic[place[0]].sent[place[1]].task
+            task = self.task_of(*place)
             if not task.ends_badly and cell.losses < LOSSES_UNTIL_ALONE + ATTEMPTS_MAX - self._failures[place]:
                 raise Violated(f"{place} is buried, and was harmless: {cell}")
 
@@ -162,7 +166,7 @@ class LedgerJudge:
     ) -> None:
         simulation.reach(f"dropped: {record.reason}")
         for place in places:
-            expires_ms = self.topic[number].sent[place[1]].task.expires_ms
+            expires_ms = self.task_of(*place).expires_ms
             is_expired = record.reason == "expired" and expires_ms is not None and expires_ms <= clock_ms + LEASE_MS
             if not is_expired and (self.is_exclusive or expires_ms is None):
                 raise Violated(f"{place} is dropped as {record.reason}, and is there")
