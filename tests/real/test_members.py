@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from real_kafka import eventually
+from real_kafka import eventually, recorded_events
 from real_process import started
 
 from penstock.broker import Embedded
@@ -26,6 +26,7 @@ from penstock.claims.naming import this_host
 from penstock.claims.operate import operator
 from penstock.kafka.topics import Admin, TopicSpec
 from penstock.kafka.writer import Writer
+from penstock.observe.events import ClaimGained
 from penstock.settings import ClaimsSettings, KafkaSettings, Settings
 from penstock.values import TopicPartition, duration
 
@@ -125,6 +126,7 @@ def names(settings: Settings) -> set[str]:
 CHILD = """
 import sys
 from penstock.claims.group import Group
+from penstock.observe.events import ClaimGained
 from penstock.settings import ClaimsSettings, KafkaSettings, Settings
 from penstock.values import duration
 
@@ -302,15 +304,21 @@ def test_a_partition_that_its_owner_is_too_slow_for_goes_to_a_member_that_keeps_
     is_over = threading.Event()
 
     def produce() -> None:
-        while not is_over.wait(0.05):
-            send(settings, topic, 50, partition=0)
+        # Without a pause that a look could fall into: a lag that shrank once is no lag that grows.
+        with Writer(settings.kafka) as writer:
+            while not is_over.wait(0.01):
+                for number in range(10):
+                    writer.send(topic, 0, b"%d" % number)
+                writer.poll()
 
     producing = threading.Thread(target=produce)
-    with stopped_at_the_end(slow, fast):
+    with stopped_at_the_end(slow, fast), recorded_events() as events:
         eventually(lambda: (slow.numbers, fast.numbers) == ({0}, {1}))
         producing.start()
         try:
             eventually(lambda: 0 in fast.numbers, within_s=60)
+            gained = [event for event in events if isinstance(event, ClaimGained) and event.slot.endswith("/0")]
+            assert len(gained) == 1, "who gave it up took it again"
             eventually(lambda: (slow.numbers, fast.numbers) == ({1}, {0}), within_s=60)
         finally:
             is_over.set()

@@ -119,7 +119,7 @@ class Sharing:
         units = [slot for slot in states if self._appetite.is_unit(slot)]
         ours = [slot for slot in held if self._appetite.is_unit(slot)]
         fair = share(len(units), len(clients | {client}))
-        left_over = {slot for slot, since_ms in self._free_since_ms.items() if now_ms - since_ms >= self._long_ms}
+        left_over = self._free_for(self._long_ms, now_ms)
         view = View(
             client=client,
             held=held,
@@ -130,7 +130,7 @@ class Sharing:
             units=ours,
             hungry=hungry,
             room=fair.most - len(ours) - sum(self._appetite.is_unit(slot) for slot in asked),
-            open={slot for slot in states if self._is_open(slot, held, left_over, now_ms)},
+            open={slot for slot in states if self._is_open(slot, held, now_ms)},
             left_over=left_over,
             dismissed=[slot for slot in held if self._has_no_lead(slot, held)],
             appetite=self._appetite,
@@ -168,11 +168,16 @@ class Sharing:
     def _hungry(self, now_ms: int) -> list[str]:
         return [client for client, at_ms in self._pleaded.items() if at_ms > now_ms - self._long_ms]
 
-    def _is_open(self, slot: Slot, held: Mapping[Slot, Tenure], left_over: set[Slot], now_ms: int) -> bool:
+    def _free_for(self, span_ms: int, now_ms: int) -> set[Slot]:
+        """What nobody has taken for so long."""
+        return {slot for slot, since_ms in self._free_since_ms.items() if now_ms - since_ms >= span_ms}
+
+    def _is_open(self, slot: Slot, held: Mapping[Slot, Tenure], now_ms: int) -> bool:
         if not self._appetite.is_unit(slot):
             lead = held.get(lead_of(slot))
             return lead is not None and not lead.draining and lead.leaving is None
-        return slot in left_over or now_ms >= self._shunned_until_ms.get(slot, 0)
+        # What we gave up is left over for others first: else whoever looks sooner has it, and that may always be us.
+        return now_ms >= self._shunned_until_ms.get(slot, 0) or slot in self._free_for(2 * self._long_ms, now_ms)
 
     def _has_no_lead(self, slot: Slot, held: Mapping[Slot, Tenure]) -> bool:
         return not self._appetite.is_unit(slot) and lead_of(slot) not in held
