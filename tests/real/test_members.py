@@ -126,7 +126,6 @@ def names(settings: Settings) -> set[str]:
 CHILD = """
 import sys
 from penstock.claims.group import Group
-from penstock.observe.events import ClaimGained
 from penstock.settings import ClaimsSettings, KafkaSettings, Settings
 from penstock.values import duration
 
