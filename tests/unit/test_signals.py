@@ -26,11 +26,38 @@ with signals.heeded(lambda _: now[-1].set()):
 print("done")
 """
 
+# As a handler does that has a process of its own: it runs in a thread.
+FORKS = """
+import multiprocessing, threading, time
+from penstock import signals
+
+def fork():
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    child.terminate()
+    child.join(30)
+    ends.append(child.exitcode)
+
+heard, ends = [], []
+for once in (False, True):
+    with signals.heeded(heard.append, once=once):
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+print(ends, heard)
+"""
+
 
 def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
     done = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, timeout=120, check=False)
 
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+def test_the_end_of_a_forked_child_is_nothing_to_its_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120, check=False)
+
+    assert (done.stdout, done.stderr) == ("[-15, -15] []\n", "")
 
 
 def test_the_handlers_of_before_are_there_again_and_no_thread_is_left() -> None:
