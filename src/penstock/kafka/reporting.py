@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,8 +22,11 @@ from penstock.values import Duration
 
 Acks = Literal["all", "1", "0"]
 
+log = logging.getLogger("penstock.kafka")
+
 _LISTEN_S = 0.2
 _ROOM_S = 0.002
+_PURGE_S = 2.0
 
 
 class Unwritten(NamedTuple):
@@ -187,11 +191,17 @@ class ReportingWriter:
         client, self._client = self._client, None
         if client is None:
             return 0
-        self._drain(client, timeout_ms / 1_000)
+        is_called_back = threading.current_thread() is self._listener
+        if not is_called_back:
+            self._drain(client, timeout_ms / 1_000)
         left = len(client)
         if left:
             client.purge()
-            self._drain(client, 2.0)
+        if is_called_back:
+            # By a report: those that are left come after it.
+            self._stopping.set()
+            return left
+        self._drain(client, _PURGE_S)
         self._stopping.set()
         self._listener.join(10)
         return left
@@ -278,12 +288,23 @@ class ReportingWriter:
     def _listen(self) -> None:
         client = self._client
         while not self._stopping.is_set():
-            try:
-                served(lambda: client.poll(_LISTEN_S))
-            except KafkaException:
-                # Fatal. What was under way is reported by and by.
-                self._is_broken = True
-                self._stopping.wait(_ROOM_S)
+            self._serve(client)
+        # Who closes in a callback cannot wait for the reports that come after it.
+        deadline = time.monotonic() + _PURGE_S
+        while len(client) and time.monotonic() < deadline:
+            self._serve(client)
+
+    def _serve(self, client: Any) -> None:
+        try:
+            served(lambda: client.poll(_LISTEN_S))
+        except KafkaException:
+            # Fatal. What was under way is reported by and by.
+            self._is_broken = True
+            time.sleep(_ROOM_S)
+        except Exception:
+            # Of one record; all others wait to be reported here, too.
+            log.exception("a report on a record failed")
+            time.sleep(_ROOM_S)
 
     def _drain(self, client: Any, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +12,9 @@ from confluent_kafka import KafkaError
 
 from penstock.errors import TransientError
 from penstock.kafka.errors import may_have_happened
-from penstock.kafka.reporting import Lost, Tally, Unwritten
+from penstock.kafka.reporting import Lost, OnReport, ReportingWriter, Tally, Unwritten
+from penstock.settings import KafkaSettings
+from penstock.values import duration
 
 
 @pytest.mark.parametrize(
@@ -98,3 +103,49 @@ def test_what_was_refused_at_once_is_lost_without_a_doubt_and_without_a_report()
         Lost(None, 2, b"k", None, Unwritten(full, in_doubt=False)),
         Lost(7, 1, None, b"x", Unwritten(full, in_doubt=False)),
     ]
+
+
+@pytest.fixture
+def nowhere() -> Iterator[ReportingWriter]:
+    """Gives every record up soon: nobody answers there."""
+    with ReportingWriter(KafkaSettings(bootstrap_servers="127.0.0.1:1"), timeout=duration("100ms")) as writer:
+        yield writer
+
+
+def send(writer: ReportingWriter, on_report: OnReport) -> None:
+    writer.send("t", 0, b"v", key=None, headers=None, on_report=on_report)
+
+
+def test_a_report_that_fails_takes_no_other_with_it(nowhere: ReportingWriter, caplog: pytest.LogCaptureFixture) -> None:
+    heard = threading.Semaphore(0)
+
+    def fail(offset: int | None, why: Unwritten | None) -> None:
+        raise ValueError("what is this")
+
+    for _ in range(2):
+        send(nowhere, fail)
+        send(nowhere, lambda offset, why: heard.release())
+        assert heard.acquire(timeout=60)
+
+    assert not nowhere.is_broken
+    assert [record.getMessage() for record in caplog.records].count("a report on a record failed") == 2
+
+
+def test_a_writer_that_is_closed_by_a_report_reports_the_others_after_it(nowhere: ReportingWriter) -> None:
+    heard = threading.Semaphore(0)
+    took_s: list[float] = []
+
+    def close(offset: int | None, why: Unwritten | None) -> None:
+        began_s = time.monotonic()
+        nowhere.close(timeout_ms=60_000)
+        took_s.append(time.monotonic() - began_s)
+
+    send(nowhere, close)
+    for _ in range(3):
+        send(nowhere, lambda offset, why: heard.release())
+    for _ in range(3):
+        assert heard.acquire(timeout=60)
+
+    nowhere._listener.join(60)
+    assert not nowhere._listener.is_alive()
+    assert took_s[0] < 30

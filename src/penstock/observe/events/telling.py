@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,13 +19,21 @@ class Event:
 
 Listener = Callable[[Event], None]
 
-_listeners: list[Listener] = []
+log = logging.getLogger("penstock.observe")
+
+# Replaced, never changed: who is just telling goes through all that were there.
+_listeners: tuple[Listener, ...] = ()
+_changing = threading.Lock()
 
 
 def tell(event: Event) -> None:
-    """Give the event to every listener, in the order in which they subscribed."""
+    """Give the event to every listener, in the order in which they subscribed. What one of them raises is logged."""
     for listener in _listeners:
-        listener(event)
+        try:
+            listener(event)
+        except Exception:
+            # Who tells has work to do, and the others want to hear it, too.
+            log.exception("a listener failed at %s", type(event).__name__)
 
 
 def are_heard() -> bool:
@@ -33,8 +43,13 @@ def are_heard() -> bool:
 
 @contextmanager
 def subscribed(listener: Listener) -> Iterator[None]:
-    _listeners.append(listener)
+    global _listeners
+    with _changing:
+        _listeners = (*_listeners, listener)
     try:
         yield
     finally:
-        _listeners.remove(listener)
+        with _changing:
+            left = list(_listeners)
+            left.remove(listener)
+            _listeners = tuple(left)
