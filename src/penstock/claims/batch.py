@@ -20,6 +20,7 @@ class Work:
 
     tenure: Tenure
     progress: Progress
+    """For this class alone: other threads change it, under the lock."""
     next_offset: int
     is_spoiled: bool = False
     """The claim was in doubt for a while, and what was in hand then was dropped: it has to be begun anew."""
@@ -42,6 +43,16 @@ class Work:
     def unfinished(self, lot: Lot) -> list[int]:
         with self._lock:
             return lot.left()
+
+    def position(self) -> int:
+        """The lowest offset that is not finished; everything below it is."""
+        with self._lock:
+            return self.progress.position
+
+    def outstanding(self) -> int:
+        """How many offsets were handed out and are not finished."""
+        with self._lock:
+            return self.progress.outstanding_count
 
     def passed(self, end: int) -> None:
         """Below `end` there is nothing more to hand out."""

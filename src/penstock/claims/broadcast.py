@@ -95,7 +95,7 @@ class Broadcast(Consumption):
             old = batch.work.tenure
             place = TopicPartition(old.slot.topic, old.slot.partition or 0)
             if self._tenures.get(place) is old:
-                fresh = Tenure(old.slot, NO_TOKEN, LocalLease(lasts_ms=0), batch.work.progress.position, None)
+                fresh = Tenure(old.slot, NO_TOKEN, LocalLease(lasts_ms=0), batch.work.position(), None)
                 self._tenures = {**self._tenures, place: fresh}
 
     def _stall(self, away_s: float) -> None:

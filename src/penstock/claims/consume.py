@@ -66,7 +66,8 @@ class PartitionConsumption(Consumption):
             return False
         # For good: whoever was told that it is lost drops it. If a late heartbeat renews the claim after all, it is
         # begun anew, else its messages would be missing behind a position that never moves again.
-        work.is_spoiled = not member.is_good(work.tenure)
+        if not member.is_good(work.tenure):
+            work.is_spoiled = True
         return not work.is_spoiled
 
     def is_held(self, work: Work) -> bool:
@@ -87,8 +88,7 @@ class PartitionConsumption(Consumption):
     # One batch
 
     def _next_batches(self) -> Sequence[Batch]:
-        if self._running.failure is not None:
-            raise self._running.failure
+        self._check_running()
         if self._reading.discovery.found_more() or self._is_stalled:
             self._is_stalled = False
             self._running.want(self._slots())
@@ -103,6 +103,11 @@ class PartitionConsumption(Consumption):
         self._tell_ends()
         batches = self._handed_out()
         return self._committed_first(batches) if self._terms.delivery == "at_most_once" else batches
+
+    def _check_running(self) -> None:
+        """Raises what has ended the member."""
+        if self._running.failure is not None:
+            raise self._running.failure
 
     def _spoiled(self) -> list[TopicPartition]:
         """What was dropped while its claim was in doubt, and is ours after all."""
@@ -140,7 +145,7 @@ class PartitionConsumption(Consumption):
 
     def _is_told(self, work: Work) -> bool:
         """Wait until the log is known to have the position, or the claim is gone."""
-        wanted = work.progress.position
+        wanted = work.position()
         with self._told:
             while work.tenure.told is None or work.tenure.told < wanted:
                 if not self.is_held(work) or self._running.failure is not None:
@@ -167,7 +172,7 @@ class PartitionConsumption(Consumption):
 
     def _is_drained(self, tenure: Tenure) -> bool:
         works = (work for work in list(self._reading.work.values()) if work.tenure is tenure)
-        return all(work.progress.outstanding_count == 0 for work in works)
+        return all(work.outstanding() == 0 for work in works)
 
     def _on_gained(self, tenure: Tenure) -> None:
         tell(events.ClaimGained(slot=str(tenure.slot), token=tenure.token, position=tenure.position))

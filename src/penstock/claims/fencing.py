@@ -84,9 +84,11 @@ class Sweeping:
         if initialisation is None:
             self._under_way[asked] = self._initialise(transactional_id)
             return False
-        if initialisation.is_over:
-            del self._under_way[asked]
-            check(initialisation)
+        # Not `is_done`: its thread may be between the two, and a yes must leave nothing behind.
+        if not initialisation.is_over:
+            return False
+        del self._under_way[asked]
+        check(initialisation)
         return initialisation.is_done
 
 

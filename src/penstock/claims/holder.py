@@ -53,6 +53,10 @@ class Holder:
         """Tell the position with the next step instead of within HB / 3."""
         self._sight.of(slot).heartbeat_at_ms = 0
 
+    def follows(self, slot: Slot) -> bool:
+        """Whether the log is read where the slot lives."""
+        return self._sight.is_followed(slot)
+
     def is_good(self, tenure: Tenure) -> bool:
         """Whether work on the slot may be handed out now: nobody else can own it."""
         is_ours = self.held.get(tenure.slot) is tenure and tenure.is_ready and tenure.leaving is None

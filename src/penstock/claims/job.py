@@ -147,6 +147,9 @@ class Job:
                 stopping.wait(_LOOK_EVERY_S)
             else:
                 self._run_and_go_on(stopping)
+        if self._lock.failure is not None:
+            # Nobody reads on for us: what we see of the lock stands still. It has to be acquired anew, after a while.
+            raise self._lock.failure
 
     def _run_and_go_on(self, stopping: threading.Event) -> None:
         try:

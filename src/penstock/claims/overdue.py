@@ -120,7 +120,11 @@ class Watch:
                 # With the lock held: the user cannot come back between the question and this.
                 self._ways.stalled(away_s)
         for batch, waited in overdue:
-            self._handle(batch, {offset: now_s - at_s for offset, at_s in waited.items()})
+            try:
+                self._handle(batch, {offset: now_s - at_s for offset, at_s in waited.items()})
+            except Exception:
+                # Nobody is told of the others again.
+                log.exception("an overdue batch was not handled; the others are")
         self._bury_due(now_s)
 
     def _handle(self, batch: TimedBatch, waited_s: dict[int, float]) -> None:
@@ -179,7 +183,9 @@ class Watch:
         records = [record for record in batch.records if record.offset() in left.intersection(burial.offsets)]
         try:
             self._ways.bury(records, f"not acked within {self._timeout}")
-        except PenstockError as failure:
+        except Exception as failure:
+            if not isinstance(failure, PenstockError):
+                log.exception("burying overdue messages failed; trying again in %g s", BURY_AGAIN_S)
             first = batch.records[0]
             tell(events.BurialFailed(topic=first.topic(), partition=first.partition(), reason=str(failure)))
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from penstock.settings import KafkaSettings
 from penstock.values import TopicPartition
 
 AGAIN_S = 5.0
+
+log = logging.getLogger("penstock.claims")
 
 
 class RangeBurying:
@@ -43,10 +46,13 @@ class RangeBurying:
                 record = reader.read_at(place, block.start)
             # What is gone, or never was a message, needs no copy.
             self._dead_letters.bury([] if record is None else [record], reason=self._reason)
-        except PenstockError as failure:
-            tell(events.BurialFailed(topic=place.topic, partition=place.partition, reason=str(failure)))
+        except Exception as failure:
+            # Whatever it was, and first of all: a block that is never asked for again would be renewed for ever.
             self._again_at_s[block] = time.monotonic() + AGAIN_S
             del self._is_copied[block]
+            if not isinstance(failure, PenstockError):
+                log.exception("burying offset %d of %s failed; trying again in %g s", block.start, place, AGAIN_S)
+            tell(events.BurialFailed(topic=place.topic, partition=place.partition, reason=str(failure)))
             return
         self._is_copied[block] = True
         self.nudge()

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from penstock.claims.batch import Batch, TimedBatch
@@ -31,7 +32,7 @@ from penstock.claims.range_reading import READ_TIMEOUT_MS, RangeReading
 from penstock.claims.records import Slot
 from penstock.claims.running import Running
 from penstock.claims.terms import Terms
-from penstock.errors import NotFound, TransientError
+from penstock.errors import Fenced, NotFound, TransientError
 from penstock.kafka.reader import Received
 from penstock.kafka.topics import Admin
 from penstock.kafka.transactions import fence
@@ -58,9 +59,10 @@ class RangeConsumption(Consumption):
         self._changed = threading.Condition()
         self._admin = Admin(settings.kafka)
         self._discovery = Discovery(self._admin, terms.topics, group=group, mend=self._mend)
-        self._starts: dict[Slot, int] = {}
+        # Each is written by one thread and read by another: a new one takes its place, so that nobody sees it grow.
+        self._starts: Mapping[Slot, int] = {}
+        self._positions: Mapping[TopicPartition, int] = {}
         self._last: dict[Slot, int] = {}
-        self._positions: dict[TopicPartition, int] = {}
         self._dead_letters = DeadLetters(settings, group=group)
         limit = settings.claims.delivery_limit
         burying = RangeBurying(settings.kafka, self._dead_letters, reason=f"it failed {limit} times")
@@ -191,17 +193,19 @@ class RangeConsumption(Consumption):
         slots = {Slot(self._group, *place): place for place in self._discovery.known}
         new = {slot: place for slot, place in slots.items() if slot not in self._starts}
         bounds = self._admin.bounds(new.values())
-        for slot, place in new.items():
-            self._starts[slot] = bounds[place].start if self._terms.start == "earliest" else bounds[place].stable_end
+        is_earliest = self._terms.start == "earliest"
+        starts = {slot: bounds[at].start if is_earliest else bounds[at].stable_end for slot, at in new.items()}
+        self._starts = {**self._starts, **starts}
         return frozenset(slots)
 
     def _look(self, member: RangeMember) -> None:
         """In the member's thread: wake who waits for blocks or verdicts."""
         self._member = member
-        for slot in self._starts:
-            position = member.position(slot)
-            if position is not None:
-                self._positions[TopicPartition(slot.topic, slot.partition or 0)] = position
+        self._positions = {
+            TopicPartition(slot.topic, slot.partition or 0): position
+            for slot in self._starts
+            if (position := member.position(slot)) is not None
+        }
         with self._changed:
             self._changed.notify_all()
 
@@ -224,4 +228,6 @@ class RangeConsumption(Consumption):
 def _fail(batch: TimedBatch) -> None:
     """Overdue, and to be given back: with ranges, that is a failure of what is left of the batch."""
     if not batch.is_lost:
-        batch.fail()
+        # The member's thread may lose it between the question and this.
+        with suppress(Fenced):
+            batch.fail()

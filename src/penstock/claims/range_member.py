@@ -168,7 +168,7 @@ class RangeMember:
 
     def position(self, slot: Slot) -> int | None:
         """How far the group is, as far as we have read."""
-        return self._sight.state(slot).position
+        return self._sight.state(slot).position if self._sight.is_followed(slot) else None
 
     # Driving
 

@@ -105,7 +105,7 @@ class Reading:
             self.work.pop(place, None)
 
     def positions(self) -> dict[TopicPartition, int]:
-        return {place: work.progress.position for place, work in self.work.items()}
+        return {place: work.position() for place, work in self.work.items()}
 
     def _show(self, *, at_once: bool = False) -> None:
         if not self._terms.transactions:
@@ -150,12 +150,12 @@ class Reading:
         return max(known, default=None)
 
     def _is_full(self) -> bool:
-        return sum(work.progress.outstanding_count for work in self.work.values()) >= self._terms.outstanding_max
+        return sum(work.outstanding() for work in self.work.values()) >= self._terms.outstanding_max
 
     def _pass_invisible(self) -> None:
         """Nothing more to read: what lies between the last message and the end is markers and aborted records."""
         for place, work in self.work.items():
-            if work.progress.outstanding_count == 0 and not work.tenure.draining:
+            if work.outstanding() == 0 and not work.tenure.draining:
                 work.passed(self.reader.position(place))
 
     def _pass_over(self, place: TopicPartition) -> None:

@@ -6,13 +6,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.claims.placement import check_partitions, coordination_topic
 from penstock.claims.records import Slot
 from penstock.claims.state import Claims
-from penstock.errors import PenstockError, TransientError
+from penstock.errors import InvariantBroken, PenstockError, TransientError
 from penstock.ledger.kafka_log import open_ledger
 from penstock.ledger.tail import Tail, monotonic_ms
 from penstock.ledger.topics import make_ledger
@@ -42,6 +43,15 @@ def opened_tail(settings: Settings, instance: str) -> Tail[Claims]:
         fresh_ms=int(settings.claims.heartbeat) // 2,
         snapshot_every=settings.claims.snapshot_every,
     )
+
+
+def broken_by(bug: Exception, what: str) -> InvariantBroken:
+    """What users of a thread are told when a bug ended it."""
+    failure = InvariantBroken(
+        f"{what} stopped: {type(bug).__name__}: {bug}", next_step="please report it, with the log"
+    )
+    failure.__cause__ = bug
+    return failure
 
 
 class Driven(Protocol):
@@ -112,17 +122,14 @@ class Running(Generic[D]):
             self._thread.join(within_s + 10)
 
     def _run(self) -> None:
-        try:
+        with self._noted():
             tail = opened_tail(self._settings, uuid.uuid4().hex[:12])
-        except PenstockError as failure:
-            self._fail(failure)
-            return
-        try:
-            self._drive(tail)
-        except PenstockError as failure:
-            self._fail(failure)
-        finally:
-            tail.close()
+            try:
+                # Noted before the end, which may take its time and fail, too.
+                with self._noted():
+                    self._drive(tail)
+            finally:
+                tail.close()
 
     def _drive(self, tail: Tail[Claims]) -> None:
         member = self._make(tail)
@@ -163,6 +170,18 @@ class Running(Generic[D]):
         if self._on_step is not None:
             self._on_step(member)
 
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What is raised inside is the failure, unless there is one already."""
+        try:
+            yield
+        except PenstockError as failure:
+            log.error("coordination stopped: %s", failure)
+            self._fail(failure)
+        except Exception as bug:
+            log.exception("coordination stopped by a bug")
+            self._fail(broken_by(bug, "coordination"))
+
     def _fail(self, failure: PenstockError) -> None:
-        self.failure = failure
-        log.error("coordination stopped: %s", failure)
+        if self.failure is None:
+            self.failure = failure

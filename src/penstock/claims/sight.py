@@ -97,6 +97,10 @@ class Sight:
 
     # Slots
 
+    def is_followed(self, slot: Slot) -> bool:
+        """Whether the partition of the slot is read. Until then nothing can be said of the slot."""
+        return self.number(slot) in self._partitions
+
     def is_ready(self, slot: Slot) -> bool:
         number = self.number(slot)
         return self._tail.is_caught_up(number) and self._tail.fold(number).genesis is not None

@@ -88,6 +88,8 @@ class TransactionalConsumption(PartitionConsumption):
         self._transactions.close()
 
     def _next_batches(self) -> Sequence[Batch]:
+        # First: without a member no fresh id is ever announced.
+        self._check_running()
         if self._transactions.is_spent and not self._has_renewed():
             return []
         return super()._next_batches()
@@ -108,7 +110,7 @@ class TransactionalConsumption(PartitionConsumption):
             place = _place(batch.work)
             if batch.is_lost:
                 raise Fenced(f"{place} is not ours any more, or was rolled back", next_step="go on with the next batch")
-            if batch.start != reached.get(place, batch.work.progress.position):
+            if batch.start != reached.get(place, batch.work.position()):
                 raise UsageError(
                     f"offset {batch.start} of {place} is not the next one to be worked off",
                     next_step="give the batches of a partition to transactions in the order in which they came",

@@ -400,3 +400,16 @@ def test_a_sweep_that_failed_for_good_says_so() -> None:
 
     with pytest.raises(AccessDenied):
         sweeping.is_fenced(SLOT, "pa")
+
+
+def test_a_sweep_that_is_about_to_end_is_answered_when_it_has_ended_and_leaves_nothing_behind() -> None:
+    initialisations = Initialisations()
+    sweeping = Sweeping(initialisations)
+    sweeping.is_fenced(SLOT, "pa")
+    initialisations.begun[0][1].is_done = True
+
+    assert not sweeping.is_fenced(SLOT, "pa")
+    initialisations.begun[0][1].is_over = True
+    assert sweeping.is_fenced(SLOT, "pa")
+    assert not sweeping.is_fenced(SLOT, "pa"), "a later question begins another one"
+    assert initialisations.ids == ["pa", "pa"]

@@ -14,7 +14,7 @@ from penstock.claims.progress import Progress
 from penstock.claims.records import Slot
 from penstock.claims.tenure import Tenure
 from penstock.claims.terms import OnOverdue
-from penstock.errors import TransientError
+from penstock.errors import Fenced, TransientError
 from penstock.kafka.reader import Received
 from penstock.ledger.clock import LocalLease
 from penstock.observe import events
@@ -154,6 +154,44 @@ def test_a_function_that_raises_or_answers_nonsense_loses_nothing(told: list[Any
 
     assert there.released == [batch]
     assert isinstance(told[0], events.CallbackFailed)
+
+
+def test_a_batch_that_cannot_be_handled_keeps_no_other_from_it() -> None:
+    holder, released = Holder(), list[object]()
+    first, second = batch_of(holder, 0), batch_of(holder, 1)
+
+    def release(batch: object) -> None:
+        released.append(batch)
+        if batch is first:
+            raise Fenced("it passed on")
+
+    ways = Ways(bury=lambda records, reason: None, release=release, stalled=lambda away_s: None)
+    watch = Watch(duration("1s"), "release", ways, group="g")
+    watch.given(first, [0])
+    watch.given(second, [1])
+
+    watch.look(FAR_S)
+
+    assert released == [first, second]
+
+
+def test_a_burial_that_breaks_keeps_no_other_from_it(told: list[Any]) -> None:
+    buried: list[int] = []
+
+    def bury(records: list[Received], reason: str) -> None:
+        if records[0].offset() == 0:
+            raise RuntimeError("no such thing")
+        buried.append(records[0].offset())
+
+    ways = Ways(bury=bury, release=lambda batch: None, stalled=lambda away_s: None)
+    watch = Watch(duration("1s"), "dead_letter", ways, group="g")
+    for offset in (0, 1):
+        watch.given(batch_of(Holder(), offset), [offset])
+
+    watch.look(FAR_S)
+
+    assert buried == [1]
+    assert [type(event) for event in told].count(events.BurialFailed) == 1
 
 
 def test_it_is_a_stall_only_while_nobody_comes_back() -> None:
