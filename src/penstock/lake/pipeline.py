@@ -308,10 +308,12 @@ class Pipeline:
         except Exception as failure:  # noqa: BLE001 - a thread has nobody above it, and must not end in silence
             self._failure = StreamFailed(f"the pipeline failed: {failure!r}", next_step="please report it")
         finally:
-            self._end_stream()
-            self._admin.close()
-            self._giving_back.close()
-            self._ended.set()
+            # One after the other, whatever the one before raised: who stops it waits for the last.
+            with ExitStack() as ending:
+                ending.callback(self._ended.set)
+                ending.callback(self._giving_back.close)
+                ending.callback(self._admin.close)
+                self._end_stream()
 
     def _end_stream(self) -> None:
         """Nobody watches it any more, so it must not go on by itself; Java may be gone, and the stream with it."""

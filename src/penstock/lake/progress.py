@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from penstock.lake.running import Job, Rate, State
 from penstock.observe import tell
 from penstock.observe.events import LakeProgressed
 from penstock.settings import KafkaSettings
+
+log = logging.getLogger("penstock.lake")
 
 LAG_EVERY_S = 5.0
 
@@ -69,3 +72,5 @@ class Watch:
                 self._lags[job.name] = lag_of(self._kafka, admin, job.progress.stored, partitions)
         except PenstockError:
             return  # the pipeline itself says what is wrong with the broker
+        except Exception:
+            log.exception("the lag of pipeline %s is not known", job.name)

@@ -14,8 +14,8 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager, suppress
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -241,8 +241,9 @@ class Run:
 
     def _awaited_session(self) -> SparkSession:
         while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                return self._session.result(_LOOK_S)
+            # Not by the time-out of `result`: what it raises may be a TimeoutError of the session itself.
+            if wait([self._session], _LOOK_S).done:
+                return self._session.result()
         raise CancelledError
 
     def _make_session(self) -> None:
