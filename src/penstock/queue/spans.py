@@ -102,21 +102,21 @@ class Spans(Generic[V]):
 
     def values_in(self, ranges: Sequence[tuple[int, int]]) -> list[V]:
         """All values that these offsets have, some more than once. The ranges are in order, apart from each other."""
-        found: list[V] = []
-        for start, end in _one_by_one(ranges, partial(self._find_at_once, found)):
-            found += [run.value for run in self.runs(start, end)]
-        return found
+        return [value for value, _ in self._found(ranges)]
 
     def by_value(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[V, tuple[tuple[int, int], ...]]]:
         """These offsets by the value they have. The ranges are in order, apart from each other."""
-        values = self.values_in(ranges)
-        if _are_equal(values):
-            return [(value, tuple(ranges)) for value in values[:1]]
         found: dict[V, list[tuple[int, int]]] = {}
-        for start, end in ranges:
-            for run in self.runs(start, end):
-                found.setdefault(run.value, []).append((run.start, run.end))
+        for value, parts in self._found(ranges):
+            found.setdefault(value, []).extend(parts)
         return [(value, tuple(parts)) for value, parts in found.items()]
+
+    def _found(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[V, Sequence[tuple[int, int]]]]:
+        """These offsets in order with the values they have, as many together as could be found at once."""
+        found: list[tuple[V, Sequence[tuple[int, int]]]] = []
+        for start, end in _one_by_one(ranges, partial(self._find_at_once, found, ranges)):
+            found += [(run.value, ((run.start, run.end),)) for run in self.runs(start, end)]
+        return found
 
     def has_one_each(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """Whether all offsets of a range have the same value, for every range."""
@@ -182,12 +182,23 @@ class Spans(Generic[V]):
             return True
         return False
 
-    def _find_at_once(self, found: list[V], edges: list[int], at: int) -> int:
-        """The values of as many ranges as lie in the middle of one run, or are runs with one other between each."""
+    def _find_at_once(
+        self,
+        found: list[tuple[V, Sequence[tuple[int, int]]]],
+        ranges: Sequence[tuple[int, int]],
+        edges: list[int],
+        at: int,
+    ) -> int:
+        """As many ranges as lie in the middle of one run, or are runs with one other between each."""
         chunk, index, inside, whole = self._place(edges, at)
-        low, high = (index - 1, index) if inside else (index, index + 2 * whole)
-        found += [value for value, _ in groupby(self._values[chunk][low:high:2])]
-        return inside or whole
+        reached = at // 2
+        if inside:
+            found.append((self._values[chunk][index - 1], ranges[reached : reached + inside]))
+            return inside
+        for value, alike in groupby(self._values[chunk][index : index + 2 * whole : 2]):
+            first, reached = reached, reached + len(list(alike))
+            found.append((value, ranges[first:reached]))
+        return whole
 
     def _change_at_once(self, changed: Callable[[V], V], edges: list[int], at: int) -> int:
         """Change as many ranges as lie in the middle of one run, or are runs between equal ones; how many it were."""
