@@ -16,8 +16,8 @@ class KafkaSource:
 
     def __init__(self, settings: KafkaSettings, topic: str, *, group: str) -> None:
         self.topic = topic
-        # Per partition, ahead of what is read: enough for a tenth of a second at full speed, and little memory.
-        self.reader = Reader(replace(settings, client={"queued.min.messages": "10000", **settings.client}), group=group)
+        # Per partition, ahead of what is read: two of the largest batches that clients write, and little memory.
+        self.reader = Reader(replace(settings, client={"queued.min.messages": "20000", **settings.client}), group=group)
         self._deleted: dict[int, int] = {}
 
     def assign(self, heads: Mapping[int, int]) -> None:
