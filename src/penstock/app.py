@@ -79,9 +79,10 @@ class App:
 
         def registered(function: F) -> F:
             job = self._job(function, name=name or function.__name__, every=period, delivery=delivery)
-            if job.name in self._jobs:
-                raise UsageError(f"there is a job {job.name} already", next_step="give one of them another name=")
-            self._jobs[job.name] = job
+            with self._lock:
+                if job.name in self._jobs:
+                    raise UsageError(f"there is a job {job.name} already", next_step="give one of them another name=")
+                self._jobs[job.name] = job
             return function
 
         return registered
@@ -102,7 +103,9 @@ class App:
 
     def jobs(self, *, grace: DurationLike = "30s") -> AbstractContextManager[threading.Event]:
         """Run what `every` named, in the background, while the block lasts; a job at its end has `grace` to finish."""
-        return running(self._jobs.values(), grace=grace)
+        with self._lock:
+            jobs = list(self._jobs.values())
+        return running(jobs, grace=grace)
 
     def run_jobs(self, *, grace: DurationLike = "30s") -> None:
         """Run what `every` named until SIGTERM or Ctrl-C. Call it in the main thread."""
@@ -166,16 +169,9 @@ class App:
             grace=grace,
             partitions=partitions,
         )
-        if queue.topic in self._queues:
-            raise UsageError(
-                f"topic {queue.topic} has the queue {self._queues[queue.topic].name} already",
-                next_step="use that object, or give this queue a topic of its own",
-            )
-        if taken := next((one.topic for one in self._queues.values() if one.name == queue.name), None):
-            raise UsageError(
-                f"there is a queue {queue.name} already, on topic {taken}", next_step="give one of them another name"
-            )
-        self._queues[queue.topic] = queue
+        with self._lock:
+            self._check_new(queue)
+            self._queues[queue.topic] = queue
         return queue
 
     # Tables
@@ -196,7 +192,7 @@ class App:
 
     def check_workable(self) -> None:
         """Raises UsageError if no queue has a handler."""
-        if not any(queue.registered for queue in self._queues.values()):
+        if not self._handled():
             raise UsageError(
                 f"app {self.name} has no handler", next_step="write orders = app.queue(...) and @orders.handler()"
             )
@@ -205,7 +201,7 @@ class App:
     def working(self, *, grace: DurationLike | None = None) -> Iterator[list[Station]]:
         """Handle the messages of all queues that have a handler, in the background, while the block lasts."""
         self.check_workable()
-        queues = [queue for queue in self._queues.values() if queue.registered]
+        queues = self._handled()
         stations = [queue.station() for queue in queues]
         for station in stations:
             station.start()
@@ -243,6 +239,22 @@ class App:
             writers, self._writers = self._writers, None
         if writers is not None:
             writers.close()
+
+    def _check_new(self, queue: Queue) -> None:
+        if queue.topic in self._queues:
+            raise UsageError(
+                f"topic {queue.topic} has the queue {self._queues[queue.topic].name} already",
+                next_step="use that object, or give this queue a topic of its own",
+            )
+        if taken := next((one.topic for one in self._queues.values() if one.name == queue.name), None):
+            raise UsageError(
+                f"there is a queue {queue.name} already, on topic {taken}", next_step="give one of them another name"
+            )
+
+    def _handled(self) -> list[Queue]:
+        """The queues that have a handler."""
+        with self._lock:
+            return [queue for queue in self._queues.values() if queue.registered]
 
     def _open_writers(self) -> Writers:
         from penstock.queue.writers import Writers

@@ -37,7 +37,8 @@ class BatchPile(Pile[Batch]):
         """With an order, a line is what one seat works off after another; without one there is but one line."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines))
+        with self.lock:
+            return sum(map(len, self._lines))
 
     def give(self, hand: Hand) -> int:
         with self.lock:
@@ -94,14 +95,13 @@ class BatchPile(Pile[Batch]):
         return False
 
     def done(self, seat: Seat[Batch], piece: Batch, answer: object) -> None:
-        if seat.current is not piece:
-            return
         try:
             answers = answers_of(answer, len(piece))
         except Exception as failure:  # noqa: BLE001 - what the handler said makes no sense
             self.failed(seat, piece, failure)
             return
-        seat.current = None
+        if not self._claim(seat, piece):
+            return
         self._note(seat, piece)
         if not answers:
             for hand, stretch in piece._parts:
@@ -141,9 +141,8 @@ class BatchPile(Pile[Batch]):
             low = high
 
     def failed(self, seat: Seat[Batch], piece: Batch, failure: BaseException) -> None:
-        if seat.current is not piece:
+        if not self._claim(seat, piece):
             return
-        seat.current = None
         self._note(seat, piece)
         self._drop_line(seat)
         if len(piece) == 1:
@@ -189,16 +188,21 @@ class BatchPile(Pile[Batch]):
             else:
                 self.tell(message._hand, (message._span,), GIVEN_BACK)
 
-    def over_time(self, seat: Seat[Batch], piece: Batch) -> None:
-        seconds = (_now_ms() - seat.began_ms) / 1_000
+    def over_time(self, seat: Seat[Batch], piece: Batch) -> bool:
+        apart = self._taken_away(seat, piece)
+        if apart is None:
+            return False
+        seconds = (_now_ms() - apart.began_ms) / 1_000
         tell(events.MessageOverTime(queue=self.manner.queue, message=piece[0].id, seconds=seconds))
         for message in piece:
             message._is_over_time = True
-        self.failed(seat, piece, TimeoutError(f"the handler was not done after {seconds:.1f} s"))
+        self.failed(apart, piece, TimeoutError(f"the handler was not done after {seconds:.1f} s"))
+        return True
 
     def deadline_ms(self, seat: Seat[Batch], piece: Batch) -> int:
         limit_ms = seat.began_ms + (self.manner.time_limit_ms or 0)
-        return max([limit_ms, *(message._deadline_ms for message in piece._made.values())])
+        # A list: the handler makes more of them meanwhile.
+        return max([limit_ms, *(message._deadline_ms for message in list(piece._made.values()))])
 
     def _forget(self, batch: Batch) -> None:
         with self.lock:

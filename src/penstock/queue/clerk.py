@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from penstock.claims.dead_letters import DeadLetters, Letter
+from penstock.claims.running import broken_by
 from penstock.errors import PenstockError
 from penstock.kafka.reader import Reader, Received
 from penstock.observe import events
@@ -64,6 +65,8 @@ class KafkaClerk:
     """A thread that reads, and one that copies: neither waits for the other. Tries again while the broker is away."""
 
     def __init__(self, settings: Settings, topic: str, *, group: str) -> None:
+        self.failure: PenstockError | None = None
+        """What ended one of the threads: what is asked for then is never answered."""
         self._topic = topic
         self._reader = Reader(_impatient(settings.kafka))
         self._letters = DeadLetters(settings, group=group)
@@ -73,8 +76,8 @@ class KafkaClerk:
         self._copying: set[tuple[int, Ranges]] = set()
         self._closing = threading.Event()
         self._threads = [
-            threading.Thread(target=run, name=f"penstock-{name}-{topic}", daemon=True)
-            for name, run in (("rereader", self._read_all), ("copier", self._copy_all))
+            threading.Thread(target=self._run, args=(work,), name=f"penstock-{name}-{topic}", daemon=True)
+            for name, work in (("rereader", self._read_all), ("copier", self._copy_all))
         ]
         for thread in self._threads:
             thread.start()
@@ -103,12 +106,25 @@ class KafkaClerk:
         self._reader.close()
         self._letters.close()
 
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as bug:
+            log.exception("the clerk of %s stopped by a bug", self._topic)
+            self.failure = broken_by(bug, f"the clerk of {self._topic}")
+
     def _read_all(self) -> None:
         while (job := self._to_read.get()) is not None and not self._closing.is_set():
             self._read_patiently(*job)
             if self._to_read.empty():
-                # Nothing more is fetched meanwhile.
-                self._reader.assign({})
+                self._rest()
+
+    def _rest(self) -> None:
+        """Nothing more is fetched meanwhile."""
+        try:
+            self._reader.assign({})
+        except PenstockError as trouble:
+            log.warning("%s is fetched although nobody reads it again: %s", self._topic, trouble)
 
     def _read_patiently(self, partition: int, ranges: Ranges) -> None:
         """Nothing of this partition can be read again without it: so it is tried for as long as it takes."""

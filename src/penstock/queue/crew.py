@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic
 
+from penstock.errors import InvariantBroken
 from penstock.queue.calling import Call
 from penstock.queue.pile import Piece, Pile, Seat, _now_ms
 
@@ -19,25 +20,24 @@ class Crew(ABC, Generic[Piece]):
     def __init__(self, call: Call, pile: Pile[Piece], *, concurrency: int) -> None:
         self._call, self._pile, self._concurrency = call, pile, concurrency
         self._seats: list[Seat[Piece]] = []
+        self._bug: Exception | None = None
+        """What ended one of the seats. No handler can do that."""
         self.give = self._give
 
-    @property
-    def busy(self) -> int:
-        """How many pieces are being worked on."""
-        return sum(seat.current is not None and not seat.is_given_up for seat in self._seats)
-
     def look(self) -> None:
-        """Notice who takes too long."""
+        """Notice who takes too long, and raise what ended a seat: the queue would wait for it for ever."""
+        if self._bug is not None:
+            raise self._bug
         self._pile.times.report()
         if self._pile.manner.time_limit_ms is None:
             return
         now_ms = _now_ms()
         for seat in list(self._seats):
             piece = seat.current
-            if piece is None or seat.is_given_up or now_ms < self._pile.deadline_ms(seat, piece):
+            if piece is None or now_ms < self._pile.deadline_ms(seat, piece):
                 continue
-            self._pile.over_time(seat, piece)
-            self._give_up(seat)
+            if self._pile.over_time(seat, piece):
+                self._give_up(seat, piece)
 
     def stop_beginning(self) -> None:
         """What is being worked on goes on; all else is given back."""
@@ -56,13 +56,24 @@ class Crew(ABC, Generic[Piece]):
         self._seats.append(seat)
         return seat
 
+    def _ended_by(self, bug: BaseException) -> None:
+        """The worker's thread raises it."""
+        if isinstance(bug, Exception):
+            self._bug = bug
+            return
+        self._bug = InvariantBroken(
+            f"what calls handler {self._call.name} was ended by {type(bug).__name__}",
+            next_step="please report it, with the log",
+        )
+        self._bug.__cause__ = bug
+
     @abstractmethod
     def _wake(self, count: int) -> None:
         """There is work for so many."""
 
     @abstractmethod
-    def _give_up(self, seat: Seat[Piece]) -> None:
-        """Whoever sits there is stuck."""
+    def _give_up(self, seat: Seat[Piece], piece: Piece) -> None:
+        """The piece was taken away from there, over time. Its handler may still be at it."""
 
 
 class ThreadCrew(Crew[Piece]):
@@ -72,11 +83,25 @@ class ThreadCrew(Crew[Piece]):
         for _ in range(concurrency):
             self._open_seat()
 
+    def look(self) -> None:
+        super().look()
+        for seat in list(self._seats):
+            if (piece := seat.late) is not None and not seat.is_given_up:
+                self._give_up(seat, piece)
+
     def _open_seat(self) -> None:
         seat = self._new_seat()
         threading.Thread(target=self._run, args=(seat,), name=f"penstock-{self._call.name}", daemon=True).start()
 
     def _run(self, seat: Seat[Piece]) -> None:
+        try:
+            self._sit(seat)
+        except BaseException as bug:  # noqa: BLE001 - no seat ends silently
+            self._ended_by(bug)
+        finally:
+            self._seats.remove(seat)
+
+    def _sit(self, seat: Seat[Piece]) -> None:
         pile, take, done = self._pile, self._pile.take, self._pile.done
         function, arguments = self._call.function, self._call.arguments
         while not seat.is_given_up:
@@ -93,7 +118,6 @@ class ThreadCrew(Crew[Piece]):
             else:
                 done(seat, piece, answer)
         seat.flush()
-        self._seats.remove(seat)
 
     def _rest(self) -> bool:
         with self._work:
@@ -105,10 +129,9 @@ class ThreadCrew(Crew[Piece]):
         with self._work:
             self._work.notify(count)
 
-    def _give_up(self, seat: Seat[Piece]) -> None:
-        """A thread cannot be ended: it is replaced, as long as there are not too many of them."""
-        if len(self._seats) < 2 * self._concurrency:
-            seat.is_given_up = True
+    def _give_up(self, seat: Seat[Piece], piece: Piece) -> None:
+        """A thread cannot be ended: it is replaced, as soon as there are not too many of them."""
+        if len(self._seats) < 2 * self._concurrency and self._pile.give_up(seat):
             self._open_seat()
 
 
@@ -127,6 +150,8 @@ class LoopCrew(Crew[Piece]):
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._run_all())
+        except BaseException as bug:  # noqa: BLE001 - no seat ends silently
+            self._ended_by(bug)
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
@@ -168,11 +193,14 @@ class LoopCrew(Crew[Piece]):
                 sleeper.set_result(None)
                 count -= 1
 
-    def _give_up(self, seat: Seat[Piece]) -> None:
+    def _give_up(self, seat: Seat[Piece], piece: Piece) -> None:
         """A task can be ended: its handler is cancelled, and the seat goes on with the next piece."""
-        task = self._tasks.get(id(seat))
-        if task is not None:
-            self._call_in_loop(task.cancel)
+        self._call_in_loop(lambda: self._cancel(seat, piece))
+
+    def _cancel(self, seat: Seat[Piece], piece: Piece) -> None:
+        # If the handler has returned meanwhile, the task is at rest, or at another piece.
+        if seat.late is piece:
+            self._tasks[id(seat)].cancel()
 
     def _call_in_loop(self, function: Callable[[], object]) -> None:
         try:

@@ -2,6 +2,8 @@
 
 A handler works in a `Seat`: one thread, or one task. It takes the next piece, and says what became of it. Acks are
 gathered and told as ranges; nothing is locked for a single message.
+
+With a time limit there are two who may settle a piece: its handler, and the worker's thread. Who does claims it first.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ class Seat(Generic[Piece]):
     began_ms: int = 0
     chain: Any = None
     """What has to follow the current piece, in order, in this seat."""
+    late: Piece | None = None
+    """What was taken away from this seat, over time, until its handler returns."""
     hand: Hand | None = None
     start: int = 0
     end: int = 0
@@ -106,6 +110,7 @@ class Pile(ABC, Generic[Piece]):
         self.times = Times(manner.queue)
         self.is_closing = False
         self.lock = threading.Lock()
+        self._is_timed = manner.time_limit_ms is not None
 
     @abstractmethod
     def give(self, hand: Hand) -> int:
@@ -122,8 +127,8 @@ class Pile(ABC, Generic[Piece]):
     def failed(self, seat: Seat[Piece], piece: Piece, failure: BaseException) -> None: ...
 
     @abstractmethod
-    def over_time(self, seat: Seat[Piece], piece: Piece) -> None:
-        """It took too long: what it still does, does not count."""
+    def over_time(self, seat: Seat[Piece], piece: Piece) -> bool:
+        """It took too long: what it still does, does not count. False if it was settled meanwhile."""
 
     @abstractmethod
     def deadline_ms(self, seat: Seat[Piece], piece: Piece) -> int:
@@ -137,6 +142,12 @@ class Pile(ABC, Generic[Piece]):
     def __len__(self) -> int: ...
 
     # For all kinds
+
+    def give_up(self, seat: Seat[Piece]) -> bool:
+        """Whether its handler is still at what is over time: then whoever sits there takes nothing more."""
+        with self.lock:
+            seat.is_given_up = seat.late is not None
+        return seat.is_given_up
 
     def extend(self, message: Message, by_ms: int) -> None:
         if self.manner.time_limit_ms is not None:
@@ -155,6 +166,25 @@ class Pile(ABC, Generic[Piece]):
         return outcome_of_failure(
             failure, attempt=message.attempt, rules=self.manner.rules, chance=self.manner.chance()
         )
+
+    def _claim(self, seat: Seat[Piece], piece: Piece) -> bool:
+        """Its handler has returned. False if it was over time before: then there is nothing to settle."""
+        if not self._is_timed:
+            seat.current = None
+            return True
+        with self.lock:
+            is_ours = seat.current is piece
+            seat.current = seat.late = None
+        return is_ours
+
+    def _taken_away(self, seat: Seat[Piece], piece: Piece) -> Seat[Piece] | None:
+        """It and what has to follow it, in a seat of their own. None if its handler has returned."""
+        with self.lock:
+            if seat.current is not piece:
+                return None
+            apart = Seat(self.tell, self.times.note, current=piece, began_ms=seat.began_ms, chain=seat.chain)
+            seat.current, seat.chain, seat.late = None, None, piece
+        return apart
 
     def _announce(self, message: Message, outcome: Outcome, failure: BaseException) -> None:
         if self.manner.is_acked_first:
@@ -182,9 +212,11 @@ class MessagePile(Pile[Message]):
         return len(self._todo)
 
     def give(self, hand: Hand) -> int:
-        before = len(self._todo)
+        # Not what the pile has grown by: others take from it meanwhile.
+        count = 0
         if self.manner.is_ordered:
             for part in chains(hand.stretches):
+                count += 1
                 if isinstance(part, Stretch):
                     self._todo.append((part.records[0], part.start, hand, None))
                 else:
@@ -193,7 +225,8 @@ class MessagePile(Pile[Message]):
         else:
             for stretch in hand.stretches:
                 self._todo.extend(zip(stretch.records, stretch.starts(), repeat(hand), repeat(None), strict=False))
-        return len(self._todo) - before
+                count += len(stretch.records)
+        return count
 
     def take(self, seat: Seat[Message]) -> Message | None:
         while not self.is_closing:
@@ -231,25 +264,25 @@ class MessagePile(Pile[Message]):
             self.tell(hand, [part for _, part in chain], GIVEN_BACK)
 
     def done(self, seat: Seat[Message], piece: Message, answer: object) -> None:
+        if self._is_timed and not self._claim(seat, piece):
+            return
         seat.current = None
         hand = piece._hand
         if answer is not None and isinstance(answer, Retry | Bury):
             self._settled(seat, piece, self.outcome(piece.attempt, answer))
-        elif not piece._is_over_time:
+        else:
             seat.ack(hand, piece._start, piece._record.offset() + 1)
             if seat.chain is not None:
                 self._follow(seat, hand)
 
     def failed(self, seat: Seat[Message], piece: Message, failure: BaseException) -> None:
-        seat.current = None
-        self._settled(seat, piece, self.outcome_of_failure(piece, failure), failure)
+        if self._claim(seat, piece):
+            self._settled(seat, piece, self.outcome_of_failure(piece, failure), failure)
 
     def _settled(
         self, seat: Seat[Message], message: Message, outcome: Outcome, failure: BaseException | None = None
     ) -> None:
         seat.note_call(message._hand, message._start)
-        if message._is_over_time:
-            return
         self.settle(message, outcome, failure)
         if seat.chain is None:
             return
@@ -263,19 +296,24 @@ class MessagePile(Pile[Message]):
         """The next one of the chain, ahead of all others."""
         chain: Chain = seat.chain
         seat.chain = None
-        if self.is_closing:
-            self._give_back(hand, chain)
-            return
         record, (start, _) = chain.popleft()
         self._todo.appendleft((record, start, hand, chain or None))
+        if self.is_closing:
+            # Asked last: whoever closed the pile may have emptied it before this came.
+            self.empty()
 
-    def over_time(self, seat: Seat[Message], piece: Message) -> None:
+    def over_time(self, seat: Seat[Message], piece: Message) -> bool:
+        apart = self._taken_away(seat, piece)
+        if apart is None:
+            return False
         piece._is_over_time = True
-        self._drop_chain(seat, piece._hand)
-        limit_s = (_now_ms() - seat.began_ms) / 1_000
+        apart.note_call(piece._hand, piece._start)
+        self._drop_chain(apart, piece._hand)
+        limit_s = (_now_ms() - apart.began_ms) / 1_000
         tell(events.MessageOverTime(queue=self.manner.queue, message=piece.id, seconds=limit_s))
         failure = TimeoutError(f"the handler was not done after {limit_s:.1f} s")
         self.settle(piece, self.outcome_of_failure(piece, failure))
+        return True
 
     def deadline_ms(self, seat: Seat[Message], piece: Message) -> int:
         return piece._deadline_ms

@@ -109,8 +109,9 @@ class PullPile(MessagePile):
     def settled(self, message: PulledMessage, outcome: Outcome, failure: BaseException | None) -> None:
         seat = message._seat
         self._out.pop(id(message), None)
-        self._settled(seat, message, outcome, failure)
-        self._wake()
+        if self._claim(seat, message):
+            self._settled(seat, message, outcome, failure)
+            self._wake()
 
     # As whoever handles
 
@@ -124,11 +125,12 @@ class PullPile(MessagePile):
         if self.manner.time_limit_ms is None:
             return
         now_ms = _now_ms()
-        for key, seat in list(self._out.items()):
-            message = seat.current
-            if message is not None and now_ms >= message._deadline_ms:
-                self._out.pop(key, None)
+        for key in list(self._out):
+            seat = self._out.get(key)
+            message = None if seat is None else seat.current
+            if seat is not None and message is not None and now_ms >= message._deadline_ms:
                 self.over_time(seat, message)
+                self._out.pop(key, None)
 
     def stop_beginning(self) -> None:
         self.is_closing = True
@@ -151,7 +153,7 @@ class Receiving:
 
     def __init__(self, station: Station, pile: list[PullPile], *, timeout: Duration | None, grace: Duration) -> None:
         self._station, self._pile, self._timeout, self._grace = station, pile, timeout, grace
-        self._is_kept = False
+        self._is_kept = self._is_stopped = False
         self._lock = threading.Lock()
         self._has_begun = False
 
@@ -173,12 +175,13 @@ class Receiving:
 
     def stop(self) -> None:
         """End all iterations; from any thread, or a signal handler. What was not settled is given back after grace."""
+        self._is_stopped = True
         self._station.stop(self._grace)
 
     def close(self) -> None:
         """Stop, and wait until everything is told to the log."""
         self.stop()
-        self._station.join(self._grace.seconds + 30)
+        self._wait()
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -203,8 +206,14 @@ class Receiving:
             if quiet.is_over:
                 self._check_reached()
                 return
+        if not self._is_stopped:
+            # It failed. With what, it says at its very end.
+            self._wait()
         if self._station.failure is not None:
             raise self._station.failure
+
+    def _wait(self) -> None:
+        self._station.join(self._grace.seconds + 30)
 
     def _check_reached(self) -> None:
         if not self._pile:

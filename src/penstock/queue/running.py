@@ -14,16 +14,18 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Protocol
 
 from penstock.claims.member import Member, made
 from penstock.claims.records import Slot
-from penstock.claims.running import Running
+from penstock.claims.running import Running, broken_by
 from penstock.claims.tally import Tally
 from penstock.claims.tenure import Listener, Tenure
 from penstock.collector import SELDOM
-from penstock.errors import Halted, InvariantBroken, PenstockError, TransientError
+from penstock.errors import Halted, PenstockError, TransientError
 from penstock.ledger.kafka_log import open_ledger
 from penstock.ledger.tail import Tail, monotonic_ms
 from penstock.observe import events
@@ -95,7 +97,7 @@ class Station:
         self._settings, self.queue, self._topic, self._group = settings, queue, topic, group
         self._terms, self._handling, self._solitude = terms, handling, solitude
         self._upkeep = Upkeep(settings, queue=queue, topic=topic, group=group, starts_at_end=starts_at_end)
-        self._upkeep.on_growth = lambda partitions: self._members.want(self._slots())
+        self._upkeep.on_growth = lambda partitions: self._want()
         listener = Listener(
             gained=self._on_gained, is_drained=self._is_drained, lost=self._on_lost, released=self._on_released
         )
@@ -105,6 +107,7 @@ class Station:
         self._held: dict[int, Tenure] = {}
         self._owned: frozenset[int] = frozenset()
         self._refused: frozenset[int] = frozenset()
+        self._wanting = threading.Lock()
         self._stopping = threading.Event()
         self._grace_s = 0.0
         self.is_ready = threading.Event()
@@ -138,29 +141,25 @@ class Station:
 
     def _run(self) -> None:
         SELDOM.begin()
-        try:
-            self._work()
-        except PenstockError as failure:
-            self.failure = failure
-            log.error("queue %s stopped: %s", self.queue, failure)
-        except Exception as bug:
-            log.exception("queue %s stopped by a bug", self.queue)
-            self.failure = InvariantBroken(
-                f"queue {self.queue} stopped: {type(bug).__name__}: {bug}", next_step="please report it, with the log"
-            )
-            self.failure.__cause__ = bug
-        finally:
-            self._members.stop(within_s=10)
-            self._upkeep.close()
-            SELDOM.end()
-            self.is_ready.set()
+        # Read from below: each end comes whatever those before it raised.
+        with ExitStack() as ends:
+            ends.callback(self.is_ready.set)
+            ends.callback(SELDOM.end)
+            ends.callback(self._end, self._upkeep.close)
+            ends.callback(self._end, partial(self._members.stop, within_s=10))
+            with self._noted():
+                self._work(ends)
 
-    def _work(self) -> None:
+    def _work(self, ends: ExitStack) -> None:
+        """What is opened here is closed with `ends`."""
         if not self._is_prepared():
             return
         tail = self._opened_tail()
-        source = KafkaSource(self._settings.kafka, self._topic, group=self._group)
+        ends.callback(self._end, tail.close)
         clerk = KafkaClerk(self._settings, self._topic, group=self._group)
+        ends.callback(self._end, clerk.close)
+        source = KafkaSource(self._settings.kafka, self._topic, group=self._group)
+        ends.callback(self._end, source.close)
         worker = Worker(
             tail,
             source,
@@ -172,21 +171,40 @@ class Station:
             solitude=self._solitude,
             queue=self.queue,
         )
+        ends.callback(self._end, worker.close)
+        ends.callback(self._own_nothing)
         handling = self._handling(worker)
-        try:
-            self._upkeep.start()
+        ends.callback(self._end, handling.close)
+        self._upkeep.start()
+        with self._wanting:
             self._members.start(self._slots())
-            while not self._stopping.is_set():
-                self._check()
-                self._step(worker, handling, _patience_ms(worker))
-            self._drain(worker, handling)
-        finally:
-            handling.close()
-            self._owned = frozenset()
-            worker.close()
-            source.close()
-            clerk.close()
-            tail.close()
+        while not self._stopping.is_set():
+            self._check(clerk)
+            self._step(worker, handling, _patience_ms(worker))
+        self._drain(worker, handling)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What is raised inside is what ended this queue, unless something did before."""
+        try:
+            yield
+        except PenstockError as failure:
+            log.error("queue %s stopped: %s", self.queue, failure)
+            self._fail(failure)
+        except Exception as bug:
+            log.exception("queue %s stopped by a bug", self.queue)
+            self._fail(broken_by(bug, f"queue {self.queue}"))
+
+    def _fail(self, failure: PenstockError) -> None:
+        if self.failure is None:
+            self.failure = failure
+
+    def _end(self, close: Callable[[], object]) -> None:
+        with self._noted():
+            close()
+
+    def _own_nothing(self) -> None:
+        self._owned = frozenset()
 
     def _is_prepared(self) -> bool:
         """Topics are there; a broker that is away is waited for."""
@@ -211,8 +229,8 @@ class Station:
             snapshot_every=self._settings.queue.snapshot_every,
         )
 
-    def _check(self) -> None:
-        for failure in (self._members.failure, self._upkeep.failure):
+    def _check(self, clerk: KafkaClerk) -> None:
+        for failure in (self._members.failure, self._upkeep.failure, clerk.failure):
             if failure is not None:
                 raise failure
 
@@ -248,7 +266,7 @@ class Station:
                 tenure.position = positions[number]
         if worker.halted - self._refused:
             self._refused = worker.halted
-            self._members.want(self._slots())
+            self._want()
             if self._refused == self._upkeep.partitions:
                 self._raise_halt(worker)
 
@@ -270,7 +288,7 @@ class Station:
         worker.is_draining = True
         handling.stop_beginning()
         # Others may go on at once: what is being worked on stays ours without the claims.
-        self._members.want(())
+        self._want()
         self._step_while(lambda: bool(worker.in_hand), worker, handling, within_s=self._grace_s)
         worker.release_all()
         self._step_while(lambda: bool(worker.in_hand) or not worker.is_idle, worker, handling, within_s=_GIVE_BACK_S)
@@ -282,6 +300,11 @@ class Station:
             self._step(worker, handling, _patience_ms(worker))
 
     # The member's thread
+
+    def _want(self) -> None:
+        """Claim what there is; once we stop, nothing. The worker's thread may do so, and that of the upkeep."""
+        with self._wanting:
+            self._members.want(() if self._stopping.is_set() else self._slots())
 
     def _slots(self) -> list[Slot]:
         return [Slot(self._group, self._topic, number) for number in sorted(self._upkeep.partitions - self._refused)]

@@ -182,8 +182,9 @@ class Sender:
 
         def report(offset: int | None, failure: Unwritten | None) -> None:
             if failure is None:
-                self._announce(1, began_s)
+                # Whoever waits for it comes first.
                 future.set_result(sent._replace(offset=offset))
+                self._announce(1, began_s)
             else:
                 future.set_exception(self._failure(failure, sent.id))
 

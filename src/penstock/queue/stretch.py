@@ -126,7 +126,7 @@ class Stretch:
 
     def copied(self) -> Stretch:
         """The same, for longer than those will stay that were read with it."""
-        return Stretch(list(map(copied, self.records)), self.ranges, self._size_bytes)
+        return Stretch(list(map(copied, self.records)), self.ranges, self.size_bytes)
 
     def count_within(self, ranges: Sequence[Range]) -> int:
         """How many of its messages have their own offset in these."""

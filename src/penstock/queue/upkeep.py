@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 from penstock.claims.discovery import Discovery
 from penstock.claims.display import Display
+from penstock.claims.running import broken_by
 from penstock.errors import NotFound, PenstockError, TransientError
 from penstock.kafka.reader import Reader
 from penstock.kafka.topics import Admin, TopicSpec
@@ -48,6 +50,7 @@ class Upkeep:
         self.ledger = ledger_topic(settings, topic=topic, group=group)
         self._settings, self._topic, self._group, self._starts_at_end = settings, topic, group, starts_at_end
         self._founded: dict[int, QueueFounded] = {}
+        self._has_grown = False
         self._closing = threading.Event()
         self._admin = Admin(settings.kafka)
         self._reader = Reader(settings.kafka, group=group)
@@ -71,19 +74,18 @@ class Upkeep:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(5)
-        try:
-            self._show(at_once=True)
-        except PenstockError as trouble:
-            log.warning("the group's offsets could not be shown: %s", trouble)
-        self._reader.close()
-        self._admin.close()
+        with ExitStack() as ends:
+            ends.callback(self._admin.close)
+            ends.callback(self._reader.close)
+            try:
+                self._show(at_once=True)
+            except PenstockError as trouble:
+                log.warning("the group's offsets could not be shown: %s", trouble)
 
     def _run(self) -> None:
         while not self._closing.wait(_EVERY_S):
             try:
-                if self._discovery.found_more():
-                    self._look()
-                    self.on_growth(self.partitions)
+                self._look_for_growth()
                 self._show()
                 self.census.look(self._admin, self.positions)
             except NotFound as trouble:
@@ -96,6 +98,18 @@ class Upkeep:
             except PenstockError as failure:
                 self.failure = failure
                 return
+            except Exception as bug:
+                log.exception("the upkeep of %s stopped by a bug", self._topic)
+                self.failure = broken_by(bug, f"the upkeep of {self._topic}")
+                return
+
+    def _look_for_growth(self) -> None:
+        # It is found once only; what cannot be done about it now is done the next time.
+        self._has_grown |= self._discovery.found_more()
+        if self._has_grown:
+            self._look()
+            self.on_growth(self.partitions)
+            self._has_grown = False
 
     def _look(self) -> None:
         """Let the ledger have as many partitions as the topic."""
@@ -106,7 +120,10 @@ class Upkeep:
         if not numbers:
             raise TransientError(f"topic {self._topic} is not known to the broker yet")
         self._make_ledger(len(numbers))
-        info = self._admin.describe([self._topic])[self._topic]
+        info = self._admin.describe([self._topic]).get(self._topic)
+        if info is None:
+            # If another one comes in its place, the next look says so.
+            raise TransientError(f"topic {self._topic} vanished while it was looked at")
         new = [TopicPartition(self._topic, number) for number in numbers if number not in self._founded]
         for place, bounds in self._admin.bounds(new).items():
             # A partition that appears later is read from its beginning: what is in it came after us.

@@ -85,19 +85,20 @@ class Writers:
         with self._lock:
             if self._is_closed:
                 raise UsageError("sending is over: this application was closed", next_step="send before you close it")
-            writer = self._open.get(durability)
-            if writer is not None and not writer.is_broken:
-                return writer
-            if writer is not None:
-                # It sends nothing any more, and what it had under way is reported as it goes.
-                writer.close(timeout_ms=0)
+            spent = self._open.get(durability)
+            if spent is not None and not spent.is_broken:
+                return spent
             self._open[durability] = fresh = ReportingWriter(
                 self._kafka,
                 acks=ACKS[durability],
                 timeout=self.settings.timeout,
                 record_max_bytes=_record_max_bytes(self.settings),
             )
-            return fresh
+        if spent is not None:
+            # It sends nothing any more, and what it had under way is reported as it goes. Whoever is called back then
+            # may send, too: so nobody is kept out meanwhile.
+            spent.close(timeout_ms=0)
+        return fresh
 
 
 def _record_max_bytes(limits: SendSettings) -> int:

@@ -12,15 +12,16 @@ from queue_records import Record, values
 from test_gaps import machine_of
 
 from penstock.claims.dead_letters import Letter
-from penstock.errors import BrokerUnavailable
+from penstock.errors import BrokerUnavailable, InvariantBroken
 from penstock.ledger.tail import Ticket
 from penstock.queue import clerk as clerk_module
-from penstock.queue.clerk import CopiesMade, KafkaClerk
+from penstock.queue.clerk import CopiesMade, KafkaClerk, Reread
 from penstock.queue.desk import Desk
 from penstock.queue.intake import Intake
 from penstock.queue.reading import Reading
 from penstock.queue.records import Buried, Copied, Taken
 from penstock.settings import Settings
+from penstock.values import TopicPartition
 
 LETTERS = [Letter(Record(3), "why", "", 1, "")]
 PLACE = ((3, 4),)
@@ -31,7 +32,7 @@ class Slow:
 
     def __init__(self, *_: object, **__: object) -> None:
         self.begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
-        self.fails = False
+        self.fails: Exception | None = None
         self.count = 0
 
     def bury_each(self, letters: list[Letter]) -> None:
@@ -39,7 +40,7 @@ class Slow:
         assert self.may_end.acquire(timeout=60)
         self.count += 1
         if self.fails:
-            raise BrokerUnavailable("away", next_step="wait")
+            raise self.fails
 
     def close(self) -> None:
         pass
@@ -74,18 +75,82 @@ def test_a_copy_that_is_asked_for_again_while_it_is_made_is_made_once(clerk: tup
 
 def test_a_copy_that_failed_can_be_asked_for_again(clerk: tuple[KafkaClerk, Slow]) -> None:
     one, slow = clerk
-    slow.fails = True
+    slow.fails = BrokerUnavailable("away", next_step="wait")
     one.copy(0, PLACE, LETTERS)
     slow.may_end.release()
     one.copy(1, PLACE, LETTERS)
     # The one after it was begun: so it has ended.
     assert slow.begun.acquire(timeout=60)
     assert slow.begun.acquire(timeout=60)
-    slow.fails = False
+    slow.fails = None
     one.copy(0, PLACE, LETTERS)
     slow.may_end.release(2)
 
     assert [answer(one), answer(one)] == [CopiesMade(1, PLACE), CopiesMade(0, PLACE)]
+
+
+def test_a_copier_that_a_bug_ends_says_so(clerk: tuple[KafkaClerk, Slow]) -> None:
+    one, slow = clerk
+    slow.fails = ValueError("what is this")
+    one.copy(0, PLACE, LETTERS)
+    slow.may_end.release()
+
+    assert_ended(one, one._threads[1], slow.fails)
+
+
+@pytest.mark.parametrize("at", [{TopicPartition("orders", 0): 3}, {}])
+def test_a_rereader_that_a_bug_ends_says_so(
+    clerk: tuple[KafkaClerk, Slow], monkeypatch: pytest.MonkeyPatch, at: dict[TopicPartition, int]
+) -> None:
+    one, _ = clerk
+    bug = ValueError("what is this")
+    monkeypatch.setattr(one, "_reader", Rereader({str(at): bug}))
+    one.reread(0, PLACE)
+
+    assert_ended(one, one._threads[0], bug)
+
+
+def test_a_reader_that_cannot_be_let_rest_reads_on(
+    clerk: tuple[KafkaClerk, Slow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = clerk
+    monkeypatch.setattr(one, "_reader", Rereader({"{}": BrokerUnavailable("away", next_step="wait")}))
+    for _ in range(2):
+        one.reread(0, PLACE)
+        assert answer(one) == Reread(0, PLACE, [], 0, 4)
+
+    assert one.failure is None
+
+
+class Rereader:
+    """Finds nothing, and fails where it is told to be assigned so."""
+
+    def __init__(self, fails: dict[str, Exception]) -> None:
+        self.fails = fails
+
+    def assign(self, positions: object) -> None:
+        if str(positions) in self.fails:
+            raise self.fails[str(positions)]
+
+    def ranges(self, *_: object) -> list[Any]:
+        return []
+
+    def position(self, _: object) -> int:
+        return 4
+
+    def bounds(self, _: object) -> tuple[int, int]:
+        return 0, 4
+
+    def close(self) -> None:
+        pass
+
+
+def assert_ended(clerk: KafkaClerk, thread: threading.Thread, bug: Exception) -> None:
+    thread.join(60)
+    assert not thread.is_alive()
+    assert isinstance(clerk.failure, InvariantBroken)
+    assert clerk.failure.__cause__ is bug
+    assert str(clerk.failure) == "the clerk of orders stopped: ValueError: what is this; please report it, with the log"
 
 
 @pytest.mark.parametrize("is_sent", [True, False])

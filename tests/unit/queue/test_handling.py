@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -465,6 +466,51 @@ def test_with_an_order_the_batches_of_one_lease_follow_each_other_and_a_failure_
 
     assert seen == [[0, 1], [2, 3]]
     assert list(setting.log.kinds().values()).count("released") == 6
+
+
+def test_a_pile_is_counted_while_nobody_changes_it() -> None:
+    setting = Setting(lambda messages: None, batch=2, is_ordered=True)
+    setting.crew.close()
+    pile = setting.pile
+    assert isinstance(pile, BatchPile)
+
+    class Counted(deque[Any]):
+        def __len__(self) -> int:
+            # Somebody gives while the lines are gone through: he has to wait.
+            giver.start()
+            giver.join(0.1)
+            return super().__len__()
+
+    giver = threading.Thread(target=lambda: pile.give(hand(values(b"second"))))
+    pile._lines.append(Counted([(hand(values(b"first")), None, 2)]))
+
+    assert len(pile) == 1
+    giver.join()
+    assert len(pile._lines) == 2
+
+
+async def _async_handler(payload: bytes) -> None: ...
+
+
+@pytest.mark.parametrize("function", [lambda payload: None, _async_handler])
+def test_who_drives_a_crew_hears_of_a_bug_that_ended_a_seat(function: Callable[..., Any]) -> None:
+    with Setting(function) as setting:
+
+        def broken(*_: object) -> None:
+            raise LookupError("a bug of ours")
+
+        assert isinstance(setting.pile, MessagePile)
+        setting.pile._begin = broken  # type: ignore[method-assign]
+        setting.crew.give(hand(values(b"x")))
+
+        def has_raised() -> bool:
+            try:
+                setting.crew.look()
+            except LookupError:
+                return True
+            return False
+
+        eventually(has_raised)
 
 
 def test_halves_are_forgotten_when_they_are_done() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from penstock.errors import NotAllSent, OutcomeUnknown, TransientError, UsageError
 from penstock.kafka.reporting import Lost, Tally, Unwritten
+from penstock.observe.events import subscribed
 from penstock.queue.outgoing import Outgoing
 from penstock.queue.partitioning import partition_of
-from penstock.queue.sending import Sender
+from penstock.queue.sending import Sender, Sent
 from penstock.settings import KafkaSettings, SendSettings
 
 PARTITIONS = 3
@@ -176,3 +178,26 @@ def test_a_transaction_gets_each_message_where_it_belongs() -> None:
 def test_a_queue_name_that_cannot_be_part_of_a_topic_is_refused() -> None:
     with pytest.raises(UsageError, match="queue name 'my orders' is not allowed"):
         Sender(KafkaSettings(), "my orders")
+
+
+def test_who_waits_for_a_message_has_it_before_it_is_announced() -> None:
+    futures: list[Future[Sent]] = []
+    at_announcement: list[bool] = []
+    memory = Reporting()
+    with subscribed(lambda event: at_announcement.append(futures[0].done())):
+        futures.append(sender(memory).send_soon(b"x"))
+        memory.reports[0](7, None)
+
+    assert at_announcement == [True]
+    assert futures[0].result(0).offset == 7
+
+
+class Reporting(Memory):
+    """Reports when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reports: list[Any] = []
+
+    def send(self, *place: Any, on_report: Any = None, **record: Any) -> None:
+        self.reports.append(on_report)
