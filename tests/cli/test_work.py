@@ -321,6 +321,23 @@ def was_sent(sender: Sender, value: str) -> bool:
     return True
 
 
+def test_who_reads_the_first_event_and_goes_away_ends_the_command_in_order(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(IDLE.format(begins="", ends=""))
+    command = [sys.executable, "-m", "penstock", "work", "shop:app", "--json"]
+
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["event"] == "process started"
+            process.stdout.close()
+            _, errors = process.communicate(timeout=100)
+        finally:
+            process.kill()
+
+    assert (process.returncode, "Traceback" in errors) == (0, False), errors
+    assert list(tmp_path.glob("drained-*")), errors
+
+
 def test_an_app_without_a_handler_is_nothing_to_run(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text("import penstock\napp = penstock.App('shop')\norders = app.queue('orders')")
     with working(tmp_path, "shop:app", "-b", "127.0.0.1:1") as work:

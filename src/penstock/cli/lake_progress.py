@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.output import print_event
 from penstock.observe.events import Event, LakeProgressed, subscribed
 
 if TYPE_CHECKING:
@@ -153,12 +154,5 @@ def _table(all_of_them: Sequence[LakeProgressed]) -> Table:
 
 
 def _print_event(event: Event) -> None:
-    import msgspec
-
-    from penstock.observe.logs import event_fields, event_name
-
-    name = event_name(event)
     if type(event).__name__.startswith("Lake"):
-        document = {"event": name, **event_fields(event)}
-        click.echo(msgspec.json.encode(document, enc_hook=str).decode())
-        sys.stdout.flush()
+        print_event(event)

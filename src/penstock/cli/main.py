@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -61,8 +60,10 @@ class _LateGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The reader of our output went away (`| head`): that is not our failure. Click would call it one.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # `| head`: that is not our failure. Click would call it one.
+            from penstock.cli.output import print_no_more
+
+            print_no_more()
             return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +13,8 @@ import msgspec
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from penstock.observe.events import Event
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -28,6 +31,24 @@ def quiet_option(function: Command) -> Command:
 def print_json(document: object) -> None:
     text = msgspec.json.format(msgspec.json.encode(document), indent=2)
     click.echo(text.decode())
+
+
+def print_event(event: Event) -> None:
+    """One line of JSON. Whoever reads them and goes away (`| head`) ends the command, in order."""
+    from penstock.observe.logs import event_fields, event_name
+
+    document = {"event": event_name(event), **event_fields(event)}
+    try:
+        click.echo(msgspec.json.encode(document, enc_hook=str).decode())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        print_no_more()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def print_no_more() -> None:
+    """The reader of our output went away."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str, *, quiet: bool = False) -> None:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.options import config_options, setting_option
-from penstock.cli.output import json_option, quiet_option, say
+from penstock.cli.output import json_option, print_event, quiet_option, say
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.config import Config
-    from penstock.observe.events import Event
 
 _UNITS_MB = {"KB": 1e-3, "MB": 1.0, "GB": 1e3, "KIB": 1024 / 1e6, "MIB": 1024**2 / 1e6, "GIB": 1024**3 / 1e6}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)")
@@ -119,7 +118,7 @@ def command(
             resident_mb=resident_mb,
             changed_file=_watch(module) if reload else None,
         )
-        with subscribed(_print_event) if as_json else nullcontext():
+        with subscribed(print_event) if as_json else nullcontext():
             code = Supervisor(terms, tools).run()
     if code == UsageError.exit_code and not (bootstrap or config.settings.kafka.bootstrap_servers):
         say("       or give -b HOST:PORT, or --embedded for a broker on this machine")
@@ -183,12 +182,3 @@ def _watch(module: str) -> Callable[[], str | None]:
     from penstock.cli.watching import Watch, folders_of
 
     return Watch(folders_of(module, Path.cwd())).changed
-
-
-def _print_event(event: Event) -> None:
-    import msgspec
-
-    from penstock.observe.logs import event_fields, event_name
-
-    document = {"event": event_name(event), **event_fields(event)}
-    click.echo(msgspec.json.encode(document, enc_hook=str).decode())
