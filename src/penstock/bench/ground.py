@@ -7,8 +7,9 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from penstock.kafka.topics import Admin, TopicSpec
 from penstock.kafka.writer import Writer
@@ -16,6 +17,11 @@ from penstock.settings import ClaimsSettings, KafkaSettings, Settings
 from penstock.values import DurationLike, TopicPartition, duration
 
 TICKS_PER_S = 50
+
+JAVA_BATCH_BYTES = 16_384
+"""To a batch of a topic: what Kafka's own producer writes if nobody tells it otherwise."""
+LARGE_BATCH_BYTES = 1_000_000
+"""What librdkafka's does, if messages come faster than it can send."""
 
 
 class Ground:
@@ -49,18 +55,29 @@ class Ground:
         self._admin.create([TopicSpec(name=full, partitions=partitions, config={}, reason="a bench")])
         return full
 
-    def filled(
-        self, name: str, *, partitions: int, count: int, value: bytes, other: bytes | None = None, every: int = 1
-    ) -> str:
-        """A topic with `count` messages, spread evenly; with `other`, every so-many-th of a partition is that."""
+    def filled(self, name: str, *, partitions: int, **messages: Any) -> str:
+        """A new topic with messages in it: see `fill`."""
         topic = self.topic(name, partitions=partitions)
-        self.fill(topic, partitions=partitions, count=count, value=value, other=other, every=every)
+        self.fill(topic, partitions=partitions, **messages)
         return topic
 
     def fill(
-        self, topic: str, *, partitions: int, count: int, value: bytes, other: bytes | None = None, every: int = 1
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        count: int,
+        value: bytes,
+        other: bytes | None = None,
+        every: int = 1,
+        batch_bytes: int = JAVA_BATCH_BYTES,
     ) -> None:
-        with Writer(self.kafka) as writer:
+        """`count` messages, spread evenly; with `other`, every so-many-th of a partition is that.
+
+        They are in batches that are all alike: else how quickly they are read would be the producer's luck.
+        """
+        batches = {"batch.size": str(batch_bytes), "linger.ms": "1000"}
+        with Writer(replace(self.kafka, client={**self.kafka.client, **batches})) as writer:
             for number in range(count):
                 is_other = other is not None and number // partitions % every == 0
                 writer.send(topic, number % partitions, other if is_other else value)
