@@ -525,6 +525,8 @@ def test_inside_a_transaction_messages_are_seen_when_it_commits_and_never_when_i
             sender.send_many([b"gone", b"x" * 1_000_001], transaction=transactions)
         transactions.abort()
 
+    # A commit is answered before its markers are in all partitions.
+    eventually(lambda: len(everything_in(settings, topic)) >= 3)
     records = {record.value(): record for record in everything_in(settings, topic)}
     assert set(records) == {b'{"n":1}', b"2", b"3"}
     first = records[b'{"n":1}']
