@@ -67,6 +67,8 @@ class Desk:
     renew_at_ms: int = 0
     is_rereading: bool = False
     """Whether the clerk owes us an answer."""
+    reread_at_ms: int = 0
+    """When gaps are looked at again, if nothing new comes before."""
     own_burials: set[int] = field(default_factory=set)
     """Those that we are to copy at once; others have a lease's time for it."""
     rescan_at_ms: int = 0

@@ -49,6 +49,8 @@ Append = Callable[[Desk, Record], None]
 _AGAIN_MS = 1_000
 _KEPT_MS = 10_000
 """What comes again later than that is read again: in memory it would only take the place of others."""
+_TOGETHER_MS = 50
+"""So long a gap that is due may wait for new messages of its partition: one question asks for both."""
 _READ_MAX = 4_000
 """At once: of more, the first are out of the processor's cache before they are looked at."""
 
@@ -176,6 +178,9 @@ class Reading:
         if desk.is_learning:
             self._learn_on(desk)
             return
+        if self.is_flowing and not desk.buffer and now_ms < desk.reread_at_ms:
+            return
+        desk.reread_at_ms = now_ms + _TOGETHER_MS
         if not desk.has_suspects and not desk.asks_for_suspects:
             desk.note_expired(machine, now_ms)
         due = desk.gaps.due(machine, desk.log_ms(now_ms), room)
