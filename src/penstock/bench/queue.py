@@ -152,7 +152,7 @@ def _batches(ground: Ground, topic: str, count: int, *, batch: int, in_hand_max:
     def handle(messages: Batch) -> None:
         tally.add(len(messages.values()))
 
-    return _worked(queue, tally)
+    return _worked(ground, queue, tally)
 
 
 def _singles(ground: Ground, topic: str, count: int) -> float:
@@ -163,21 +163,22 @@ def _singles(ground: Ground, topic: str, count: int) -> float:
         _ = message.value
         tally.add(1)
 
-    return _worked(queue, tally)
+    return _worked(ground, queue, tally)
 
 
 def _queue(ground: Ground, topic: str, in_hand_max: int | None) -> Queue:
     return queue_on(ground.settings(), topic, group=f"bench-{next(_numbers)}", in_hand_max=in_hand_max)
 
 
-def _worked(queue: Queue, tally: _Tally) -> float:
-    station = queue.station()
-    station.start()
-    try:
-        return tally.rate()
-    finally:
-        station.stop(duration("5s"))
-        station.join()
+def _worked(ground: Ground, queue: Queue, tally: _Tally) -> float:
+    with ground.apart():
+        station = queue.station()
+        station.start()
+        try:
+            return tally.rate()
+        finally:
+            station.stop(duration("5s"))
+            station.join()
 
 
 def _bare(ground: Ground, topic: str, count: int) -> float:
@@ -224,8 +225,7 @@ def _drag(ground: Ground, runs: int, count: int, told: Told) -> dict[str, float]
 
 
 def _with_failures(ground: Ground, topic: str, count: int, *, fails: bool) -> float:
-    # One batch is worked on while the next is asked for.
-    queue, tally, soon = _queue(ground, topic, 2 * BATCH), _Tally(count), Retry("100ms")
+    queue, tally, soon = _queue(ground, topic, IN_HAND_MAX), _Tally(count), Retry("100ms")
 
     @queue.handler(batch=BATCH)
     def handle(messages: Batch) -> dict[int, Retry]:
@@ -236,7 +236,7 @@ def _with_failures(ground: Ground, topic: str, count: int, *, fails: bool) -> fl
         tally.add(len(values) - len(failing) + len(new))
         return dict.fromkeys(new if fails else [], soon)
 
-    return _worked(queue, tally)
+    return _worked(ground, queue, tally)
 
 
 # Sending
