@@ -8,6 +8,7 @@ def charge(order: Order, message: penstock.Message) -> penstock.Outcome:
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
@@ -169,20 +170,23 @@ class Batch(Sequence[Message]):
         self._parts, self._host = parts, host
         self._ends = list(accumulate(len(stretch.records) for _, stretch in parts))
         self._made: dict[int, Message] = {}
+        # Who finds it over time looks at it as well, in a thread of its own: both see the same messages.
+        self._making = threading.Lock()
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Message]:
-        if not self._made:
-            # Quicker than one by one.
-            all_of_them = (
-                Message(record, start, hand, self._host)
-                for hand, stretch in self._parts
-                for record, (start, _) in stretch.spans()
-            )
-            self._made = dict(enumerate(all_of_them))
-            return iter(list(self._made.values()))
+        with self._making:
+            if not self._made:
+                # Quicker than one by one.
+                all_of_them = (
+                    Message(record, start, hand, self._host)
+                    for hand, stretch in self._parts
+                    for record, (start, _) in stretch.spans()
+                )
+                self._made = dict(enumerate(all_of_them))
+                return iter(list(self._made.values()))
         return map(self._message, range(len(self)))
 
     @overload
@@ -211,10 +215,14 @@ class Batch(Sequence[Message]):
         return f"<Batch of {len(self)}>"
 
     def _message(self, number: int) -> Message:
-        if (made := self._made.get(number)) is None:
-            part = bisect_right(self._ends, number)
-            hand, stretch = self._parts[part]
-            at = number - self._ends[part - 1] if part else number
-            made = Message(stretch.records[at], stretch.span_of(at)[0], hand, self._host)
-            self._made[number] = made
-        return made
+        made = self._made.get(number)
+        return made if made is not None else self._make(number)
+
+    def _make(self, number: int) -> Message:
+        with self._making:
+            if (made := self._made.get(number)) is None:
+                part = bisect_right(self._ends, number)
+                hand, stretch = self._parts[part]
+                at = number - self._ends[part - 1] if part else number
+                made = self._made[number] = Message(stretch.records[at], stretch.span_of(at)[0], hand, self._host)
+            return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from queue_records import Record, hand, values
 
 from penstock.queue.cells import READY
-from penstock.queue.message import Batch
+from penstock.queue.message import Batch, Message
 from penstock.queue.ranges import joined
 from penstock.queue.stretch import row
 
@@ -47,6 +48,27 @@ def test_each_is_made_once_and_in_order_however_it_is_looked_at() -> None:
     assert list(one) == listed == list(one[:])
     assert [message.offset for message in one[1:4]] == [1, 2, 5]
     assert one[3] is listed[3]
+
+
+def test_two_threads_that_look_at_it_at_once_see_the_same_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = batch((0, [0, 1, 2]))
+    seen: list[list[Message]] = []
+    other = threading.Thread(target=lambda: seen.append(list(one)))
+
+    class Slow(Message):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            if other.ident is None:
+                other.start()
+                other.join(0.2)  # it may be done meanwhile, or have to wait for us
+
+    monkeypatch.setattr("penstock.queue.message.Message", Slow)
+
+    ours = list(one)
+
+    other.join(10)
+    assert [id(message) for message in seen[0]] == [id(message) for message in ours]
+    assert one[1] is ours[1]
 
 
 def test_beyond_its_end_there_is_nothing() -> None:
