@@ -54,6 +54,19 @@ def broken_by(bug: Exception, what: str) -> InvariantBroken:
     return failure
 
 
+@contextmanager
+def noted(what: str, fail: Callable[[PenstockError], object], log: logging.Logger = log) -> Iterator[None]:
+    """What is raised inside ended this thread: it is logged, and handed to `fail`."""
+    try:
+        yield
+    except PenstockError as failure:
+        log.error("%s stopped: %s", what, failure)
+        fail(failure)
+    except Exception as bug:
+        log.exception("%s stopped by a bug", what)
+        fail(broken_by(bug, what))
+
+
 class Driven(Protocol):
     """What such a thread can drive: it holds parts of the slots that it wants, and moves by steps."""
 
@@ -122,11 +135,11 @@ class Running(Generic[D]):
             self._thread.join(within_s + 10)
 
     def _run(self) -> None:
-        with self._noted():
+        with noted("coordination", self._fail):
             tail = opened_tail(self._settings, uuid.uuid4().hex[:12])
             try:
                 # Noted before the end, which may take its time and fail, too.
-                with self._noted():
+                with noted("coordination", self._fail):
                     self._drive(tail)
             finally:
                 tail.close()
@@ -170,18 +183,7 @@ class Running(Generic[D]):
         if self._on_step is not None:
             self._on_step(member)
 
-    @contextmanager
-    def _noted(self) -> Iterator[None]:
-        """What is raised inside is the failure, unless there is one already."""
-        try:
-            yield
-        except PenstockError as failure:
-            log.error("coordination stopped: %s", failure)
-            self._fail(failure)
-        except Exception as bug:
-            log.exception("coordination stopped by a bug")
-            self._fail(broken_by(bug, "coordination"))
-
     def _fail(self, failure: PenstockError) -> None:
+        """This ended it, unless something did before."""
         if self.failure is None:
             self.failure = failure

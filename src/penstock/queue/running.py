@@ -14,14 +14,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Protocol
 
 from penstock.claims.member import Member, made
 from penstock.claims.records import Slot
-from penstock.claims.running import Running, broken_by
+from penstock.claims.running import Running, noted
 from penstock.claims.tally import Tally
 from penstock.claims.tenure import Listener, Tenure
 from penstock.collector import SELDOM
@@ -183,19 +183,11 @@ class Station:
             self._step(worker, handling, _patience_ms(worker))
         self._drain(worker, handling)
 
-    @contextmanager
-    def _noted(self) -> Iterator[None]:
-        """What is raised inside is what ended this queue, unless something did before."""
-        try:
-            yield
-        except PenstockError as failure:
-            log.error("queue %s stopped: %s", self.queue, failure)
-            self._fail(failure)
-        except Exception as bug:
-            log.exception("queue %s stopped by a bug", self.queue)
-            self._fail(broken_by(bug, f"queue {self.queue}"))
+    def _noted(self) -> AbstractContextManager[None]:
+        return noted(f"queue {self.queue}", self._fail, log)
 
     def _fail(self, failure: PenstockError) -> None:
+        """This ended the queue, unless something did before."""
         if self.failure is None:
             self.failure = failure
 
