@@ -6,6 +6,7 @@ whole page of theirs from being used again: a few messages that come again soon 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -53,15 +54,18 @@ class RecordCopy(msgspec.Struct, eq=False, gc=False):
         return len(self._value or b"")
 
 
-def copied(record: Received) -> RecordCopy:
-    """With bytes of its own."""
-    key, value = record.key(), record.value()
-    return RecordCopy(
-        record.topic(),
-        record.partition(),
-        record.offset(),
-        key and bytes(memoryview(key)),
-        value and bytes(memoryview(value)),
-        record.headers(),
-        record.timestamp(),
+def copied(records: Sequence[Received]) -> list[RecordCopy]:
+    """With bytes of their own. They are all of one type: so it takes hardly a step of Python for each."""
+    kind = type(records[0])
+    return list(
+        map(
+            RecordCopy,
+            map(kind.topic, records),
+            map(kind.partition, records),
+            map(kind.offset, records),
+            [key and bytes(memoryview(key)) for key in map(kind.key, records)],
+            [value and bytes(memoryview(value)) for value in map(kind.value, records)],
+            map(kind.headers, records),
+            map(kind.timestamp, records),
+        )
     )

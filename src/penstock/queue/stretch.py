@@ -126,7 +126,7 @@ class Stretch:
 
     def copied(self) -> Stretch:
         """The same, for longer than those will stay that were read with it."""
-        return Stretch(list(map(copied, self.records)), self.ranges, self.size_bytes)
+        return Stretch(copied(self.records), self.ranges, self.size_bytes)
 
     def count_within(self, ranges: Sequence[Range]) -> int:
         """How many of its messages have their own offset in these."""
@@ -155,7 +155,8 @@ def spanned(spans: Iterable[tuple[Received, Range]]) -> Stretch:
     """Some messages, in order, each with its span."""
     records, ranges = zip(*spans, strict=True)
     is_mixed = len(set(map(type, records))) > 1
-    return Stretch(list(map(copied, records)) if is_mixed else list(records), joined(ranges))
+    alike = [copy for record in records for copy in copied([record])] if is_mixed else list(records)
+    return Stretch(alike, joined(ranges))
 
 
 def found_in(ranges: Iterable[Range], records: Sequence[Received], offsets: Sequence[int]) -> Stretch | None:
