@@ -141,7 +141,7 @@ def answers_of(answer: object, count: int) -> dict[int, Retry | Bury]:
         return {}
     if isinstance(answer, Retry | Bury):
         return dict.fromkeys(range(count), answer)
-    if isinstance(answer, Mapping) and all(isinstance(number, int) and 0 <= number < count for number in answer):
+    if isinstance(answer, Mapping) and _are_numbers(answer, count):
         return {number: each for number in sorted(answer) if isinstance(each := answer[number], _NOT_ACKED)}
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes) and len(answer) == count:
         given = [(number, each) for number, each in enumerate(answer) if each is not None]
@@ -151,3 +151,9 @@ def answers_of(answer: object, count: int) -> dict[int, Retry | Bury]:
         next_step="return None, a list with an answer (None, Retry, Bury) for each message, or a dict of those that"
         " are not acked by their number in the batch",
     )
+
+
+def _are_numbers(given: Mapping[Any, object], count: int) -> bool:
+    """Whether all are numbers of messages in a batch of so many."""
+    is_int = all(issubclass(kind, int) for kind in set(map(type, given)))
+    return is_int and (not given or (min(given) >= 0 and max(given) < count))

@@ -158,15 +158,18 @@ class Desk:
             for cell, ranges in machine.cells.by_value(stretch.ranges):
                 part = stretch.within(ranges)
                 if part is not None:
-                    self._put_in_line(machine, part, cell, log_ms)
+                    self.put_in_line(machine, cell, [part], log_ms)
 
-    def _put_in_line(self, machine: QueueMachine, stretch: Stretch, cell: Cell, log_ms: int) -> None:
+    def put_in_line(self, machine: QueueMachine, cell: Cell, stretches: Iterable[Stretch], log_ms: int) -> None:
+        """The same of those that the log treats alike."""
         is_leased = cell.status is IS_LEASED
         if is_leased and not machine.may_be_granted(cell, log_ms):
             # Somebody was quicker. When that lease ends, we hear of it, or it is found as expired.
             return
         losses = cell.losses + is_leased
-        (self.suspects.setdefault(losses, Line()) if losses else self.buffer).append(stretch)
+        line = self.suspects.setdefault(losses, Line()) if losses else self.buffer
+        for stretch in stretches:
+            line.append(stretch)
 
     def receive(self, stretches: Iterable[Stretch]) -> None:
         for stretch in stretches:

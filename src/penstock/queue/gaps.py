@@ -51,6 +51,12 @@ class Gaps:
             if due_ms is not None:
                 self._push(due_ms, parts)
 
+    def note_released(self, machine: QueueMachine, ranges: Ranges) -> None:
+        """The same of offsets that were released together, and so for the same time."""
+        due_ms = _due_ms(machine.cells.at(ranges[0][0])) if ranges else None
+        if due_ms is not None:
+            self._push(due_ms, ranges)
+
     def add(self, ranges: Sequence[Range]) -> None:
         """In whatever order."""
         if gap := packed(tuple(ranges)):
@@ -66,13 +72,13 @@ class Gaps:
         self._count += len(ranges)
         self.put_off_count += width(ranges)
 
-    def due(self, machine: QueueMachine, log_ms: int, count_max: int) -> Ranges:
-        """Offsets to be read again now, at most so many."""
+    def due(self, machine: QueueMachine, log_ms: int, count_max: int) -> list[tuple[Cell, Ranges]]:
+        """Offsets to be read again now, at most so many, by what the ledger knows of them."""
         while self._put_off and self._put_off[0][0] <= log_ms:
             gap = heapq.heappop(self._put_off)
             self.put_off_count -= width(gap[1])
             heapq.heappush(self._heap, gap)
-        found: list[Range] = []
+        found: list[tuple[Cell, Ranges]] = []
         room = count_max
         while self._heap and self._heap[0][0] <= log_ms and room > 0:
             _, ranges = heapq.heappop(self._heap)
@@ -83,11 +89,12 @@ class Gaps:
                 elif machine.may_be_granted(cell, log_ms):
                     size = width(parts)
                     now, later = (parts, ()) if size <= room else _divided(parts, room)
-                    found += now
+                    if now:
+                        found.append((cell, now))
                     room = max(0, room - size)
                     if later:
                         self._push(0, later)
-        return packed(tuple(found)) or ()
+        return found
 
 
 def unfinished(machine: QueueMachine, head: int) -> list[Range]:

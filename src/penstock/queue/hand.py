@@ -5,16 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from operator import itemgetter, methodcaller
 from typing import Literal, NamedTuple
 
 from penstock.ledger.clock import LocalLease
 from penstock.queue.cells import Cell
-from penstock.queue.ranges import Range, Ranges
+from penstock.queue.ranges import Range
 from penstock.queue.stretch import Stretch
 
-_start_of, _cell_of, _offset_of = itemgetter(0), itemgetter(1), methodcaller("offset")
+_start_of, _offset_of = itemgetter(0), methodcaller("offset")
 
 
 class Outcome(NamedTuple):
@@ -41,8 +40,8 @@ class Hand:
     """The fencing token of every message in it."""
     stretches: Sequence[Stretch]
     lease: LocalLease
-    cells: Sequence[tuple[Cell, Ranges]]
-    """What the log knew of these offsets before."""
+    cells: Sequence[tuple[Cell, Sequence[Range]]]
+    """What the log knew of these offsets before, in their order."""
     losses: int = 0
     """In how many lost leases those were among them that were lost most often: these are suspects."""
     alone: bool = False
@@ -75,8 +74,10 @@ class Hand:
     def attempts_at(self, offsets: Sequence[int]) -> list[int]:
         """The same for some of its offsets."""
         changes = self._cell_changes()
-        if len(changes) == 1:
-            return [changes[0][1].attempt] * len(offsets)
+        if offsets:
+            first = bisect_right(changes, offsets[0], key=_start_of)
+            if first == len(changes) or offsets[-1] < changes[first][0]:
+                return [changes[first - 1][1].attempt] * len(offsets)
         return [self.cell_of(offset).attempt for offset in offsets]
 
     def cell_of(self, offset: int) -> Cell:
@@ -87,7 +88,5 @@ class Hand:
     def _cell_changes(self) -> list[tuple[int, Cell]]:
         """From which of its offsets on it is which cell. What failed is mostly far from what is new: these are few."""
         if self._changes is None:
-            only_one = len(self.cells) == 1
-            starts = sorted((start, cell) for cell, ranges in self.cells for start, _ in ranges[: only_one or None])
-            self._changes = [next(alike) for _, alike in groupby(starts, key=_cell_of)]
+            self._changes = [(ranges[0][0], cell) for cell, ranges in self.cells]
         return self._changes

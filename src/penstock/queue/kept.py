@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from penstock.queue.ranges import Ranges, without
 from penstock.queue.stretch import Stretch, once_each, parts_within, ranges_of
@@ -30,11 +30,14 @@ class Kept:
         while self._count > self._count_max or self._size_bytes > self._bytes_max:
             self._drop(next(iter(self._stretches)))
 
-    def take(self, partition: int, ranges: Ranges, is_good: Callable[[Stretch], bool]) -> tuple[list[Stretch], Ranges]:
-        """Those of these ranges that are at hand and good, and what is left to be read.
+    def take(self, partition: int, ranges: Ranges) -> tuple[list[Stretch], Ranges]:
+        """Those of these ranges that are at hand, and what is left to be read. The log treats all of them alike.
 
         What was kept together comes together: who is not among these is forgotten, and read again in time.
         """
+        whole = self._stretches.get((partition, ranges[0][0]))
+        if whole is not None and whole.ranges == ranges:
+            return [self._drop((partition, whole.start))], ()
         found: list[Stretch] = []
         for start, end in ranges:
             reached = start
@@ -43,7 +46,7 @@ class Kept:
                 reached = stretch.ranges[0][1]
         if not found:
             return [], ranges
-        parts = [part for part in parts_within(once_each(found), ranges) if is_good(part)]
+        parts = parts_within(once_each(found), ranges)
         taken = ranges_of(parts)
         return parts, () if taken == ranges else tuple(without(ranges, taken))
 

@@ -17,16 +17,13 @@ _start_of = itemgetter(0)
 
 def packed(given: Ranges) -> Ranges | None:
     """The same offsets in order and without overlap; none if a range is empty, turned round or out of bounds."""
-    if not given:
-        return None
-    reached, is_packed = -1, True
+    reached = -1
     for start, end in given:
-        if not 0 <= start < end <= OFFSET_MAX:
-            return None
-        if start <= reached:
-            is_packed = False
+        if not reached < start < end:
+            are_ranges = all(0 <= start < end <= OFFSET_MAX for start, end in given)
+            return joined(sorted(given)) if are_ranges else None
         reached = end
-    return given if is_packed else joined(sorted(given))
+    return given if given and reached <= OFFSET_MAX else None
 
 
 def joined(pieces: Iterable[Range]) -> Ranges:
@@ -71,6 +68,16 @@ def _is_all_held(asked: Sequence[Range], held: Sequence[Range]) -> bool:
     """Whether it is one of the frequent cases: all lies in one range, or is ranges as they are held, in a row."""
     first = bisect_right(held, asked[0][0], key=_start_of) - 1
     return first >= 0 and (asked[-1][1] <= held[first][1] or list(held[first : first + len(asked)]) == list(asked))
+
+
+def take_out(held: list[Range], asked: Ranges) -> Ranges:
+    """What is in both, which are in order; it is held no more."""
+    if len(asked) == len(held) and list(asked) == held:
+        held.clear()
+        return asked
+    found = tuple(common(asked, held))
+    remove(held, found)
+    return found
 
 
 def remove(held: list[Range], parts: Sequence[Range]) -> None:

@@ -12,6 +12,7 @@ from penstock.ledger.codec import Record
 from penstock.ledger.tail import Tail
 from penstock.observe import events
 from penstock.observe.events import tell
+from penstock.queue.cells import Cell
 from penstock.queue.clerk import Clerk, CopiesMade, Reread
 from penstock.queue.desk import Desk
 from penstock.queue.hand import Hand
@@ -19,7 +20,7 @@ from penstock.queue.headers import marks_of, message_id
 from penstock.queue.intake import Intake
 from penstock.queue.kept import Kept
 from penstock.queue.line import count_of
-from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, without
+from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, packed, without
 from penstock.queue.records import Copied, Dropped
 from penstock.queue.retry import LOST_TOO_OFTEN, error_class
 from penstock.queue.state import QueueMachine
@@ -183,13 +184,12 @@ class Reading:
         desk.reread_at_ms = now_ms + _TOGETHER_MS
         if not desk.has_suspects and not desk.asks_for_suspects:
             desk.note_expired(machine, now_ms)
-        due = desk.gaps.due(machine, desk.log_ms(now_ms), room)
-        if not due:
-            return
-        # Whatever became of it since: what the log does not treat alike is read again, and sorted anew.
-        kept, wanted = self._kept.take(desk.partition, due, lambda each: machine.cells.has_one_each(each.ranges))
-        self._come_again(desk, machine, kept)
-        if wanted:
+        missing: list[Range] = []
+        for cell, ranges in desk.gaps.due(machine, desk.log_ms(now_ms), room):
+            kept, left = self._kept.take(desk.partition, ranges)
+            self._come_again(desk, machine, cell, kept)
+            missing += left
+        if wanted := packed(tuple(missing)):
             desk.is_rereading = True
             self._clerk.reread(desk.partition, wanted)
 
@@ -238,18 +238,23 @@ class Reading:
         still_there = common(answer.ranges, [(first, OFFSET_MAX)])
         offsets = [record.offset() for record in answer.records]
         # Offsets without a record before a message are finished with it only if the log treats both alike.
-        found = [found_in(parts, answer.records, offsets) for _, parts in machine.cells.by_value(still_there)]
-        stretches = [stretch for stretch in found if stretch is not None]
+        found = [
+            (cell, stretch)
+            for cell, parts in machine.cells.by_value(still_there)
+            if (stretch := found_in(parts, answer.records, offsets)) is not None
+        ]
+        stretches = [stretch for _, stretch in found]
         self._pass_over(desk, answer, sorted(part for stretch in stretches for part in stretch.ranges))
         self._copy_buried(desk, machine, stretches)
-        if desk.is_open:
-            self._come_again(desk, machine, stretches)
+        for cell, stretch in found if desk.is_open else ():
+            self._come_again(desk, machine, cell, [stretch])
 
-    def _come_again(self, desk: Desk, machine: QueueMachine, stretches: Iterable[Stretch]) -> None:
+    def _come_again(self, desk: Desk, machine: QueueMachine, cell: Cell, stretches: Iterable[Stretch]) -> None:
+        """These have all the same cell."""
         desk.learn(machine, stretches)
         if not desk.is_learning:
-            now_ms = self._now_ms()
-            self._sort_in(desk, stretches, lambda found: desk.sort(machine, found, now_ms))
+            log_ms = desk.log_ms(self._now_ms())
+            self._sort_in(desk, stretches, lambda found: desk.put_in_line(machine, cell, found, log_ms))
 
     def _pass_over(self, desk: Desk, answer: Reread, seen: list[Range]) -> None:
         """Offsets without a record: deleted, invisible, or, for a moment after a leader change, not readable yet."""

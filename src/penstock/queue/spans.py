@@ -102,25 +102,21 @@ class Spans(Generic[V]):
 
     def values_in(self, ranges: Sequence[tuple[int, int]]) -> list[V]:
         """All values that these offsets have, some more than once. The ranges are in order, apart from each other."""
-        return [value for value, _ in self._found(ranges)]
+        return [value for value, _ in self.in_order(ranges)]
 
     def by_value(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[V, tuple[tuple[int, int], ...]]]:
         """These offsets by the value they have. The ranges are in order, apart from each other."""
         found: dict[V, list[tuple[int, int]]] = {}
-        for value, parts in self._found(ranges):
+        for value, parts in self.in_order(ranges):
             found.setdefault(value, []).extend(parts)
         return [(value, tuple(parts)) for value, parts in found.items()]
 
-    def _found(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[V, Sequence[tuple[int, int]]]]:
+    def in_order(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[V, Sequence[tuple[int, int]]]]:
         """These offsets in order with the values they have, as many together as could be found at once."""
         found: list[tuple[V, Sequence[tuple[int, int]]]] = []
         for start, end in _one_by_one(ranges, partial(self._find_at_once, found, ranges)):
             found += [(run.value, ((run.start, run.end),)) for run in self.runs(start, end)]
         return found
-
-    def has_one_each(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Whether all offsets of a range have the same value, for every range."""
-        return _are_equal(self.values_in(ranges)) or all(self.only(start, end) is not None for start, end in ranges)
 
     def put(self, start: int, end: int, value: V) -> None:
         """Give these offsets one value, whatever they had."""
@@ -190,11 +186,12 @@ class Spans(Generic[V]):
         at: int,
     ) -> int:
         """As many ranges as lie in the middle of one run, or are runs with one other between each."""
-        chunk, index, inside, whole = self._place(edges, at)
+        chunk, index, inside = self._place(edges, at)
         reached = at // 2
         if inside:
             found.append((self._values[chunk][index - 1], ranges[reached : reached + inside]))
             return inside
+        whole = self._whole(edges, at, chunk, index)
         for value, alike in groupby(self._values[chunk][index : index + 2 * whole : 2]):
             first, reached = reached, reached + len(list(alike))
             found.append((value, ranges[first:reached]))
@@ -202,7 +199,7 @@ class Spans(Generic[V]):
 
     def _change_at_once(self, changed: Callable[[V], V], edges: list[int], at: int) -> int:
         """Change as many ranges as lie in the middle of one run, or are runs between equal ones; how many it were."""
-        chunk, index, inside, whole = self._place(edges, at)
+        chunk, index, inside = self._place(edges, at)
         starts, values = self._starts[chunk], self._values[chunk]
         if inside:
             old = values[index - 1]
@@ -212,7 +209,8 @@ class Spans(Generic[V]):
                 values[index:index] = [new, old] * inside
                 self._keep_size(chunk)
             return inside
-        if not whole or not index:
+        whole = self._whole(edges, at, chunk, index) if index else 0
+        if not whole:
             return 0
         beside, olds = values[index - 1 : index + 2 * whole : 2], values[index : index + 2 * whole : 2]
         whole = min(_equal_ones(beside) - 1, _equal_ones(olds))
@@ -225,18 +223,22 @@ class Spans(Generic[V]):
             self._keep_size(chunk)
         return whole
 
-    def _place(self, edges: list[int], at: int) -> tuple[int, int, int, int]:
+    def _place(self, edges: list[int], at: int) -> tuple[int, int, int]:
         """Where the ranges from that edge on begin: the chunk, and the first run in it that is not before them.
 
-        And how many of them lie in the middle of the run before that one, or are runs with one other between each.
+        And how many of them lie in the middle of the run before that one.
         """
         chunk = bisect_right(self._firsts, edges[at]) - 1
         starts = self._starts[chunk]
         index = bisect_left(starts, edges[at])
         upto = (starts[index : index + 1] or self._firsts[chunk + 1 : chunk + 2] or [edges[-1] + 1])[0]
-        inside = bisect_left(edges, upto, at) - at
+        return chunk, index, (bisect_left(edges, upto, at) - at) // 2
+
+    def _whole(self, edges: list[int], at: int, chunk: int, index: int) -> int:
+        """How many of the ranges from that edge on are runs, from that one on, with one other between each."""
+        starts = self._starts[chunk]
         asked = edges[at : at + len(starts) - index]
-        return chunk, index, inside // 2, _alike(asked, starts[index : index + len(asked)]) // 2
+        return _alike(asked, starts[index : index + len(asked)]) // 2
 
     def load(self, runs: Iterable[tuple[int, V]]) -> None:
         """Become the map that was iterated over."""
@@ -281,10 +283,6 @@ class Spans(Generic[V]):
         self._firsts[chunk : chunk + 1] = [starts[cut] for cut in cuts]
 
 
-def _are_equal(values: list[V]) -> bool:
-    return not values or values.count(values[0]) == len(values)
-
-
 def _equal_ones(values: Sequence[object]) -> int:
     """How many at the beginning are equal."""
     return len(list(next(groupby(values))[1]))
@@ -306,11 +304,12 @@ def _left_over(
     ranges: Sequence[tuple[int, int]], at_once: Callable[[list[int], int], int]
 ) -> Iterator[tuple[int, int]]:
     edges = list(chain.from_iterable(ranges))
-    # The first one, as each at the border of a chunk, may have to become one with what is before it.
-    reached, alone = 0, 1
+    reached = alone = 0
     while reached < len(ranges):
+        done = at_once(edges, 2 * reached)
+        reached += done
+        # One at the border of a chunk may have to become one with what is before it. Where slices are of no use, they
+        # are tried less and less.
+        alone = 1 if done >= _FEW or not alone else max(_FEW, 2 * alone)
         yield from ranges[reached : reached + alone]
         reached += alone
-        done = at_once(edges, 2 * reached) if reached < len(ranges) else 0
-        # Where slices are of no use, they are tried less and less.
-        reached, alone = reached + done, 1 if done >= _FEW else max(_FEW, 2 * alone)

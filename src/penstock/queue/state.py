@@ -15,7 +15,7 @@ from penstock.ledger.machine import ACCEPTED, UNCHANGED, Kind, Verdict, ignored,
 from penstock.queue import dumps
 from penstock.queue.cells import FINISHED, IS_BURIED, IS_LEASED, IS_READY, IS_WAITING, READY, Cell
 from penstock.queue.leases import Burial, Lease, Pause
-from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, packed, remove
+from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, packed, remove, take_out
 from penstock.queue.records import (
     ALL,
     ERROR_BYTES_MAX,
@@ -42,14 +42,17 @@ from penstock.queue.spans import Run, Spans
 
 NO_OFFSETS = ignored("there is no offset in it, or one that cannot be")
 OVER = ignored("that lease is over")
+NOT_IN_IT = ignored("none of it is in that lease")
 
 
 class _Part(NamedTuple):
-    """What a record may act on: offsets that are in its lease."""
+    """What a record acts on: offsets that were in its lease."""
 
-    lease: Lease
     asked: Ranges
     covered: Ranges
+
+    def ruled(self) -> Verdict:
+        return ruled(self.asked, self.covered, "the rest is not in that lease")
 
 
 class QueueMachine:
@@ -143,12 +146,13 @@ class QueueMachine:
             if not granted:
                 return ignored(refusal)
             cells, covered = [run.value for run in granted], _ranges_of(granted)
-        for epoch in {cell.epoch for cell in cells if cell.status is IS_LEASED}:
+        ended = {cell.epoch for cell in cells if cell.status is IS_LEASED}
+        for epoch in ended:
             self._lose(self.leases[epoch])
         self._lease(covered, offset)
         lease = Lease(offset, record.worker, clock_ms, record.lease_ms, record.producer, record.alone, list(covered))
         self.leases[offset] = lease
-        return ruled(asked, covered, refusal)
+        return ruled(asked, covered, refusal, has_ended_leases=bool(ended))
 
     def _sorted_out(
         self, asked: Ranges, clock_ms: int, is_fit: Callable[[Cell, int], bool]
@@ -197,20 +201,18 @@ class QueueMachine:
 
     # What became of leased offsets
 
-    def _part(self, epoch: int, ranges: Ranges) -> _Part | Verdict:
+    def _taken_out(self, epoch: int, ranges: Ranges) -> _Part | Verdict:
+        """These offsets are in the lease no more; without any it is over."""
         asked = packed(ranges)
         if asked is None:
             return NO_OFFSETS
         lease = self.leases.get(epoch)
         if lease is None:
             return OVER
-        covered = common(asked, lease.held)
-        return _Part(lease, asked, tuple(covered)) if covered else ignored("none of it is in that lease")
-
-    def _left(self, part: _Part) -> Verdict:
-        """These offsets are in the lease no more; without any it is over."""
-        self._leave(part.lease, part.covered)
-        return ruled(part.asked, part.covered, "the rest is not in that lease")
+        covered = take_out(lease.held, asked)
+        if not lease.held:
+            del self.leases[epoch]
+        return _Part(asked, covered) if covered else NOT_IN_IT
 
     def _leave(self, lease: Lease, ranges: Sequence[Range]) -> None:
         remove(lease.held, ranges)
@@ -218,16 +220,16 @@ class QueueMachine:
             del self.leases[lease.epoch]
 
     def _on_acked(self, record: Acked, offset: int, clock_ms: int) -> Verdict:
-        part = self._part(record.epoch, record.ranges)
+        part = self._taken_out(record.epoch, record.ranges)
         if isinstance(part, Verdict):
             return part
         self.cells.put_all(part.covered, FINISHED)
-        return self._left(part)
+        return part.ruled()
 
     def _on_released(self, record: Released, offset: int, clock_ms: int) -> Verdict:
         if record.delay_ms < 0:
             return ignored("a delay cannot be negative")
-        part = self._part(record.epoch, record.ranges)
+        part = self._taken_out(record.epoch, record.ranges)
         if isinstance(part, Verdict):
             return part
         due_ms = min(clock_ms + record.delay_ms, OFFSET_MAX)
@@ -235,26 +237,31 @@ class QueueMachine:
             part.covered,
             lambda cell: cell.released(counts=record.counts, due_ms=due_ms, delay_ms=record.delay_ms),
         )
-        return self._left(part)
+        return part.ruled()
 
     def _on_buried(self, record: Buried, offset: int, clock_ms: int) -> Verdict:
-        part = self._part(record.epoch, record.ranges)
+        part = self._taken_out(record.epoch, record.ranges)
         if isinstance(part, Verdict):
             return part
         self.cells.change(part.covered, lambda cell: cell.buried(by=offset))
         error = record.error.encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
         reason = record.reason.encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
         self.burials[offset] = Burial(offset, clock_ms, reason, error, list(part.covered))
-        return self._left(part)
+        return part.ruled()
 
     def _on_progressed(self, record: Progressed, offset: int, clock_ms: int) -> Verdict:
         if len(record.data) > PROGRESS_BYTES_MAX:
             return ignored(f"a resume token has at most {PROGRESS_BYTES_MAX} bytes")
-        part = self._part(record.epoch, ((record.offset, record.offset + 1),))
-        if isinstance(part, Verdict):
-            return part
-        self.cells.change(part.covered, lambda cell: cell._replace(progress=record.data))
-        return ruled(part.asked, part.covered, None)
+        asked = packed(((record.offset, record.offset + 1),))
+        if asked is None:
+            return NO_OFFSETS
+        lease = self.leases.get(record.epoch)
+        if lease is None:
+            return OVER
+        if not common(asked, lease.held):
+            return NOT_IN_IT
+        self.cells.change(asked, lambda cell: cell._replace(progress=record.data))
+        return ruled(asked, asked, None)
 
     # Dead letters
 

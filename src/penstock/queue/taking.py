@@ -13,7 +13,7 @@ from penstock.observe.events import tell
 from penstock.queue.desk import Asked, Desk, suspects_max
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
 from penstock.queue.line import Line, count_of, size_of
-from penstock.queue.ranges import Range, Ranges, common, joined, remove, width, without
+from penstock.queue.ranges import Range, Ranges, common, joined, remove, take_out, width, without
 from penstock.queue.records import ALL, Released, Taken
 from penstock.queue.retry import LOST_TOO_OFTEN
 from penstock.queue.rulings import Ruling
@@ -218,7 +218,7 @@ class Taking:
             epoch=epoch,
             stretches=stretches,
             lease=lease,
-            cells=machine.cells.by_value(granted),
+            cells=machine.cells.in_order(granted),
             losses=asked.losses,
             alone=asked.alone,
             left=list(granted),
@@ -292,7 +292,7 @@ class Taking:
 
     def worked_off(self, hand: Hand, ranges: Sequence[Range]) -> None:
         """At most once: worked on, which concerns nobody but us."""
-        remove(hand.left, common(ranges, hand.left))
+        take_out(hand.left, tuple(ranges))
         if not hand.left and hand.count:
             self._count(hand, -1)
             hand.count = 0

@@ -16,7 +16,7 @@ from penstock.observe import events
 from penstock.observe.events import tell
 from penstock.queue.desk import Desk
 from penstock.queue.hand import Hand, Outcome
-from penstock.queue.ranges import Range, Ranges, common, packed, remove, width
+from penstock.queue.ranges import Range, Ranges, packed, take_out, width
 from penstock.queue.records import Acked, Buried, Progressed, Released, Renewed
 from penstock.queue.retry import ASKED_FOR, REASONS
 from penstock.queue.rulings import Ruling
@@ -93,8 +93,7 @@ class Telling:
 
     def _tell(self, hand: Hand, parts: list[Range], outcome: Outcome) -> None:
         # Of one offset the log is told one thing only, whoever says what afterwards.
-        ranges = tuple(common(packed(tuple(parts)) or (), hand.untold))
-        remove(hand.untold, ranges)
+        ranges = take_out(hand.untold, packed(tuple(parts)) or ())
         if ranges:
             self._done_with(hand, ranges)
             self.append(self._desks[hand.partition], _record(hand.epoch, ranges, outcome))
@@ -109,7 +108,7 @@ class Telling:
             return None
         if covered:
             self._announce(hand, record, covered)
-        remove(hand.left, common(covered, hand.left))
+        take_out(hand.left, covered)
         if hand.left:
             return None
         del desk.hands[record.epoch]

@@ -27,10 +27,10 @@ from penstock.queue.desk import Desk
 from penstock.queue.hand import GIVEN_BACK, Hand
 from penstock.queue.intake import Intake
 from penstock.queue.order import KeyOrder, Shelf
-from penstock.queue.ranges import Range, Ranges, common
+from penstock.queue.ranges import Range, common
 from penstock.queue.reading import Reading, Source
 from penstock.queue.records import Acked, Buried, Dropped, LeaseFenced, QueueFounded, Released, Renewed, Taken
-from penstock.queue.rulings import Ruling
+from penstock.queue.rulings import WITHOUT_EFFECT, Ruling
 from penstock.queue.solitude import Solitude
 from penstock.queue.state import QueueMachine
 from penstock.queue.taking import Taking
@@ -327,22 +327,20 @@ class Worker:
         record, desk = judged.record, self.desks.get(entry.partition)
         if desk is None or not desk.is_open:
             return
-        covered = judged.verdict.covered if isinstance(judged.verdict, Ruling) else ()
+        ruling = judged.verdict if isinstance(judged.verdict, Ruling) else WITHOUT_EFFECT
+        covered = ruling.covered
         match record:
             case Released():
-                desk.gaps.note(self.tail.fold(entry.partition).machine, covered)
+                desk.gaps.note_released(self.tail.fold(entry.partition).machine, covered)
             case Acked() | Buried() | Dropped():
                 self._finished(desk, covered)
-            case Taken() if self._has_ended_a_lease(entry.partition, covered):
-                # What else was in it is free, and we do not know what that was. Our own questions end leases, too.
+            case Taken() if ruling.has_ended_leases:
+                # What else was in them is free, and we do not know what that was. Our own questions end leases, too.
                 desk.rescan_at_ms = desk.rescan_at_ms or self._now_ms() + RESCAN_MS
             case LeaseFenced() | ClockReset():
                 desk.rescan_at_ms = desk.rescan_at_ms or self._now_ms() + RESCAN_MS
             case _:
                 pass
-
-    def _has_ended_a_lease(self, partition: int, granted: Ranges) -> bool:
-        return any(cell.losses for cell in self.tail.fold(partition).machine.cells.values_in(granted))
 
     def _finished(self, desk: Desk, covered: Iterable[Range]) -> None:
         if desk.order is not None:

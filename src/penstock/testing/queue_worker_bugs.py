@@ -8,6 +8,7 @@ from typing import Any
 from penstock.claims.dead_letters import Letter
 from penstock.ledger.machine import Fold
 from penstock.ledger.tail import ReadBack
+from penstock.queue.cells import Cell
 from penstock.queue.desk import Asked, Desk
 from penstock.queue.hand import ACKED, Hand, Outcome
 from penstock.queue.ranges import Range, Ranges, common, joined
@@ -252,7 +253,7 @@ class _SuspectsNobody(Desk):
 
     __slots__ = ()
 
-    def sort(self, machine: QueueMachine, stretches: Iterable[Stretch], now_ms: int) -> None:
+    def put_in_line(self, machine: QueueMachine, cell: Cell, stretches: Iterable[Stretch], log_ms: int) -> None:
         self.receive(stretches)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -81,7 +83,7 @@ def test_beyond_its_end_there_is_nothing() -> None:
 def test_attempts_are_told_of_all_at_once_as_each_would_tell_its_own() -> None:
     fresh, again, third = READY, READY._replace(charges=1), READY._replace(charges=2)
     mixed = hand(values(b"a", b"b", b"c", start=10))
-    mixed.cells = [(third, ((11, 12),)), (again, ((10, 11), (12, 13)))]
+    mixed.cells = [(again, ((10, 11),)), (third, ((11, 12),)), (again, ((12, 13),))]
     one = hand(values(b"d", b"e"), cell=fresh)
     several = Batch([(each, stretch) for each in (mixed, one) for stretch in each.stretches], None)  # type: ignore[arg-type]
 
@@ -94,11 +96,11 @@ def test_the_attempts_of_a_hand_are_those_of_its_cells_however_it_is_cut(attempt
     whole = values(*[b"x"] * len(attempts), start=10)
     stretches = [part for part in whole.cut(cut) if part is not None] if cut else [whole]
     one = hand(*stretches)
-    places = {attempt: [10 + n for n, each in enumerate(attempts) if each == attempt] for attempt in set(attempts)}
     one.cells = [
-        (READY._replace(charges=attempt - 1), joined((offset, offset + 1) for offset in offsets))
-        for attempt, offsets in places.items()
+        (READY._replace(charges=attempt - 1), joined((offset, offset + 1) for offset, _ in alike))
+        for attempt, alike in groupby(enumerate(attempts, 10), key=itemgetter(1))
     ]
 
     assert [attempt for stretch in stretches for attempt in one.attempts(stretch)] == attempts
     assert [one.cell_of(10 + n).attempt for n in range(len(attempts))] == attempts
+    assert one.attempts_at([10 + n for n in range(len(attempts))][cut:]) == attempts[cut:]

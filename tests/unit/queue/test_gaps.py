@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.queue.desk import Desk
 from penstock.queue.gaps import Gaps, unfinished
-from penstock.queue.ranges import Range, joined, outside
+from penstock.queue.ranges import Range, Ranges, joined, outside, width
 from penstock.queue.records import Acked, Buried, QueueFounded, Released, Taken
 from penstock.queue.state import QueueMachine
 
@@ -19,12 +19,21 @@ def machine_of(*records: object) -> QueueMachine:
     return machine
 
 
+def due(gaps: Gaps, machine: QueueMachine, log_ms: int, count_max: int) -> Ranges:
+    """All that is due, after a look at what is said of it."""
+    found = gaps.due(machine, log_ms, count_max)
+    assert all(machine.cells.only(*part) == cell for cell, ranges in found for part in ranges)
+    parts = sorted(part for _, ranges in found for part in ranges)
+    assert width(parts) == width(joined(parts)), "each once"
+    return joined(parts)
+
+
 def test_what_was_given_back_uncounted_at_the_end_is_found_again() -> None:
     machine = machine_of(Taken("w", 1, ((0, 10),), 1_000), Released(1, ((8, 10),)))
     gaps = Gaps()
 
     assert gaps.scan(machine, 10, without=()) == 10
-    assert gaps.due(machine, 1_500, 100) == ((8, 10),)
+    assert due(gaps, machine, 1_500, 100) == ((8, 10),)
 
 
 def test_what_waits_is_due_when_its_time_has_come() -> None:
@@ -32,8 +41,21 @@ def test_what_waits_is_due_when_its_time_has_come() -> None:
     gaps = Gaps()
     gaps.scan(machine, 0, without=())
 
-    assert gaps.due(machine, 1_400, 100) == ()
-    assert gaps.due(machine, 1_500, 100) == ((1, 2),)
+    assert due(gaps, machine, 1_400, 100) == ()
+    assert due(gaps, machine, 1_500, 100) == ((1, 2),)
+
+
+def test_what_was_released_together_is_due_together() -> None:
+    together = ((1, 2), (4, 5))
+    machine = machine_of(Taken("w", 1, ((0, 6),), 1_000), Released(1, together, 500, True), Released(1, ((2, 4),)))
+    gaps = Gaps()
+    for ranges in (together, ((2, 4),), ()):
+        gaps.note_released(machine, ranges)
+
+    assert len(gaps) == 3
+    assert due(gaps, machine, 1_400, 100) == ((2, 4),)
+    assert [ranges for _, ranges in gaps.due(machine, 1_500, 100)] == [together]
+    assert len(gaps) == 0
 
 
 def test_at_most_so_many_are_taken_out_and_the_rest_stays() -> None:
@@ -41,8 +63,8 @@ def test_at_most_so_many_are_taken_out_and_the_rest_stays() -> None:
     gaps = Gaps()
     gaps.scan(machine, 10, without=((2, 4),))
 
-    assert gaps.due(machine, 1_000, 3) == ((0, 2), (4, 5))
-    assert gaps.due(machine, 1_000, 100) == ((5, 9),)
+    assert due(gaps, machine, 1_000, 3) == ((0, 2), (4, 5))
+    assert due(gaps, machine, 1_000, 100) == ((5, 9),)
 
 
 def test_what_is_over_the_limit_stays_also_of_those_that_wait_otherwise() -> None:
@@ -52,7 +74,7 @@ def test_what_is_over_the_limit_stays_also_of_those_that_wait_otherwise() -> Non
     gaps = Gaps()
     gaps.add([(0, 6)])
 
-    assert [gaps.due(machine, 1_500, 2) for _ in range(4)] == [((0, 2),), ((2, 4),), ((4, 6),), ()]
+    assert [due(gaps, machine, 1_500, 2) for _ in range(4)] == [((0, 2),), ((2, 4),), ((4, 6),), ()]
 
 
 states = st.lists(st.sampled_from(["ready", "waiting", "later", "leased", "acked"]), min_size=1, max_size=12)
@@ -83,14 +105,12 @@ def test_all_that_is_due_comes_out_once_in_portions_and_nothing_else(
     found: list[int] = []
     for _ in range(len(given_states) + 1):
         count_max = data.draw(st.integers(1, 4))
-        due = gaps.due(machine, 1_500, count_max)
-        assert due == joined(due)
-        offsets = [offset for start, end in due for offset in range(start, end)]
+        offsets = [offset for start, end in due(gaps, machine, 1_500, count_max) for offset in range(start, end)]
         assert len(offsets) <= count_max
         found += offsets
 
     assert sorted(found) == [n for n, state in enumerate(given_states) if state in ("ready", "waiting")]
-    later = [offset for start, end in gaps.due(machine, 7_000, 100) for offset in range(start, end)]
+    later = [offset for start, end in due(gaps, machine, 7_000, 100) for offset in range(start, end)]
     assert later == [n for n, state in enumerate(given_states) if state == "later"]
     assert len(gaps) == 0
 
@@ -101,7 +121,7 @@ def test_a_gap_that_is_finished_by_now_is_not_read_again() -> None:
     gaps.add([(0, 4)])
     machine.apply(Acked(1, ((0, 4),)), 2, 1_000)
 
-    assert gaps.due(machine, 1_000, 10) == ()
+    assert due(gaps, machine, 1_000, 10) == ()
 
 
 def test_unfinished_is_all_that_a_later_message_may_have_to_wait_for() -> None:
@@ -127,4 +147,4 @@ def test_a_log_clock_that_jumps_ahead_lets_nothing_of_others_be_asked_for() -> N
 
     desk.watch_clock(63_020, 3_030, 3_000)
     desk.note_expired(machine, 3_030)
-    assert desk.gaps.due(machine, desk.log_ms(3_030), 10) == ((0, 4),)
+    assert due(desk.gaps, machine, desk.log_ms(3_030), 10) == ((0, 4),)

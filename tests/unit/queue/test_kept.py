@@ -13,18 +13,14 @@ def kept(count_max: int = 10, bytes_max: int = 1_000) -> Kept:
     return Kept(count_max=count_max, bytes_max=bytes_max)
 
 
-def good(_: Stretch) -> bool:
-    return True
-
-
 def test_what_was_kept_is_given_once_and_the_rest_is_left_to_be_read() -> None:
     store = kept()
     first, second = values(b"a", start=3), values(b"b", b"c", start=4)
     store.keep(0, [first, second])
-    assert store.take(0, ((2, 6),), good) == ([], ((2, 6),)), "nothing is known of the first offset"
-    assert store.take(0, ((3, 8), (20, 21)), good) == ([first, second], ((6, 8), (20, 21)))
+    assert store.take(0, ((2, 6),)) == ([], ((2, 6),)), "nothing is known of the first offset"
+    assert store.take(0, ((3, 8), (20, 21))) == ([first, second], ((6, 8), (20, 21)))
     assert len(store) == 0
-    assert store.take(0, ((3, 8),), good) == ([], ((3, 8),))
+    assert store.take(0, ((3, 8),)) == ([], ((3, 8),))
 
 
 def test_partitions_are_kept_apart_and_forgotten_apart() -> None:
@@ -32,29 +28,20 @@ def test_partitions_are_kept_apart_and_forgotten_apart() -> None:
     store.keep(0, [values(b"a", start=3)])
     store.keep(1, [values(b"b", start=3)])
     store.forget(0)
-    assert store.take(0, ((3, 4),), good) == ([], ((3, 4),))
-    assert [len(part.records) for part in store.take(1, ((3, 4),), good)[0]] == [1]
+    assert store.take(0, ((3, 4),)) == ([], ((3, 4),))
+    assert [len(part.records) for part in store.take(1, ((3, 4),))[0]] == [1]
 
 
 def test_a_message_of_whose_span_only_a_part_is_wanted_is_read_again() -> None:
     store = kept()
     store.keep(0, [row([Record(5)], 3)])
-    assert store.take(0, ((3, 4),), good) == ([], ((3, 4),))
-
-
-def test_what_is_not_good_any_more_is_read_again_and_not_kept() -> None:
-    store = kept()
-    store.keep(0, [values(b"a", start=3), values(b"b", start=4)])
-    found, missing = store.take(0, ((3, 5),), lambda stretch: stretch.start != 3)
-    assert [part.ranges for part in found] == [((4, 5),)]
-    assert missing == ((3, 4),)
-    assert len(store) == 0
+    assert store.take(0, ((3, 4),)) == ([], ((3, 4),))
 
 
 def test_the_oldest_go_when_there_are_too_many_or_they_are_too_large() -> None:
     store = kept(count_max=2)
     store.keep(0, [values(b"a", start=1), values(b"b", start=2), values(b"c", start=3)])
-    assert store.take(0, ((1, 4),), good)[1] == ((1, 4),)
+    assert store.take(0, ((1, 4),))[1] == ((1, 4),)
     store = kept(bytes_max=5)
     store.keep(0, [values(b"four", start=1), values(b"44", start=2)])
     assert len(store) == 1
@@ -93,9 +80,9 @@ def test_what_was_kept_together_comes_together_as_far_as_it_is_wanted() -> None:
     assert together is not None
     store = kept()
     store.keep(0, [together])
-    assert store.take(0, ((0, 1), (2, 3), (4, 5)), good) == ([together], ())
+    assert store.take(0, ((0, 1), (2, 3), (4, 5))) == ([together], ())
     store.keep(0, [together])
-    found, missing = store.take(0, ((0, 1), (3, 5)), good)
+    found, missing = store.take(0, ((0, 1), (3, 5)))
     assert [part.ranges for part in found] == [((0, 1), (4, 5))]
     assert missing == ((3, 4),)
     assert len(store) == 0, "what was not wanted now is read again in time"
