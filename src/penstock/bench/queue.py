@@ -64,7 +64,7 @@ def measure(kafka: KafkaSettings, *, quick: bool, told: Told) -> BenchReport:
             **measure_costs(ground, 1 if quick else 3, 300_000 if quick else 1_000_000, told),
             **measure_rebuild(ground, 300_000 if quick else 1_000_000, told),
             # The two sides are closer to each other than elsewhere: it takes more pairs to tell them apart from noise.
-            **_drag(ground, 3 * runs, 300_000 if quick else 1_000_000, told),
+            **_drag(ground, 9 if quick else 42, 300_000 if quick else 1_000_000, told),
         }
     return BenchReport(bench="queue", figures=figures, bounds=BOUNDS, runs=runs)
 
