@@ -131,10 +131,10 @@ class BatchPile(Pile[Batch]):
         self, hand: Hand, spans: Sequence[Range], answers: Sequence[Retry | Bury]
     ) -> Iterator[tuple[int, int, Outcome]]:
         """From which message to which one: those that must be equal are made once, all where chance has no part."""
-        kinds = list(zip(map(id, answers), hand.attempts_at([end - 1 for _, end in spans]), strict=True))
+        attempts = hand.attempts_at([end - 1 for _, end in spans])
         low = 0
-        for (_, attempt), alike in groupby(kinds):
-            answer, high = answers[low], low + len(list(alike))
+        for count in _alike(answers, attempts):
+            answer, attempt, high = answers[low], attempts[low], low + count
             step = 1 if isinstance(answer, Retry) and answer.after is None else high - low
             for start in range(low, high, step):
                 yield start, start + step, self.outcome(attempt, answer)
@@ -221,3 +221,11 @@ class BatchPile(Pile[Batch]):
         for line in lines:
             for hand, stretch, _ in line:
                 self.tell(hand, stretch.ranges, GIVEN_BACK)
+
+
+def _alike(answers: Sequence[Retry | Bury], attempts: Sequence[int]) -> list[int]:
+    """How many in a row have the same answer and attempt, from the first on. Mostly all have."""
+    if answers and answers.count(answers[0]) == len(answers) and attempts.count(attempts[0]) == len(attempts):
+        return [len(answers)]
+    kinds = zip(map(id, answers), attempts, strict=True)
+    return [len(list(alike)) for _, alike in groupby(kinds)]

@@ -18,6 +18,7 @@ _PAYLOAD, _MESSAGE = "payload", "message"
 
 # A tuple: a union of types would be made anew for every message.
 _NOT_ACKED = (Retry, Bury)
+_KINDS = {*_NOT_ACKED}
 
 
 class Call(NamedTuple):
@@ -142,7 +143,10 @@ def answers_of(answer: object, count: int) -> dict[int, Retry | Bury]:
     if isinstance(answer, Retry | Bury):
         return dict.fromkeys(range(count), answer)
     if isinstance(answer, Mapping) and _are_numbers(answer, count):
-        return {number: each for number in sorted(answer) if isinstance(each := answer[number], _NOT_ACKED)}
+        numbers = sorted(answer)
+        if isinstance(answer, dict) and numbers == list(answer) and set(map(type, answer.values())) <= _KINDS:
+            return answer
+        return {number: each for number in numbers if isinstance(each := answer[number], _NOT_ACKED)}
     if isinstance(answer, Sequence) and not isinstance(answer, str | bytes) and len(answer) == count:
         given = [(number, each) for number, each in enumerate(answer) if each is not None]
         return {number: each for number, each in given if isinstance(each, _NOT_ACKED)}
