@@ -203,12 +203,9 @@ class QueueMachine:
 
     def _taken_out(self, epoch: int, ranges: Ranges) -> _Part | Verdict:
         """These offsets are in the lease no more; without any it is over."""
-        asked = packed(ranges)
-        if asked is None:
-            return NO_OFFSETS
-        lease = self.leases.get(epoch)
-        if lease is None:
-            return OVER
+        lease, asked = self.leases.get(epoch), packed(ranges)
+        if lease is None or asked is None:
+            return NO_OFFSETS if asked is None else OVER
         covered = take_out(lease.held, asked)
         if not lease.held:
             del self.leases[epoch]
@@ -252,12 +249,9 @@ class QueueMachine:
     def _on_progressed(self, record: Progressed, offset: int, clock_ms: int) -> Verdict:
         if len(record.data) > PROGRESS_BYTES_MAX:
             return ignored(f"a resume token has at most {PROGRESS_BYTES_MAX} bytes")
-        asked = packed(((record.offset, record.offset + 1),))
-        if asked is None:
-            return NO_OFFSETS
-        lease = self.leases.get(record.epoch)
-        if lease is None:
-            return OVER
+        lease, asked = self.leases.get(record.epoch), packed(((record.offset, record.offset + 1),))
+        if lease is None or asked is None:
+            return NO_OFFSETS if asked is None else OVER
         if not common(asked, lease.held):
             return NOT_IN_IT
         self.cells.change(asked, lambda cell: cell._replace(progress=record.data))
