@@ -13,7 +13,7 @@ from penstock.observe.events import tell
 from penstock.queue.desk import Asked, Desk, suspects_max
 from penstock.queue.hand import ACKED, GIVEN_BACK, Hand, Outcome
 from penstock.queue.line import Line, count_of, size_of
-from penstock.queue.ranges import Range, Ranges, common, joined, remove, take_out, width, without
+from penstock.queue.ranges import Range, Ranges, joined, take_out, width, without
 from penstock.queue.records import ALL, Released, Taken
 from penstock.queue.retry import LOST_TOO_OFTEN
 from penstock.queue.rulings import Ruling
@@ -256,7 +256,7 @@ class Taking:
     def _keep_back(self, hand: Hand, ranges: list[Range]) -> None:
         """These messages are not to be handed out."""
         left = list(hand.untold)
-        remove(left, common(joined(sorted(ranges)), hand.untold))
+        take_out(left, joined(sorted(ranges)))
         self._count(hand, -1)
         hand.stretches = parts_within(hand.stretches, left)
         hand.count, hand.size_bytes = count_of(hand.stretches), size_of(hand.stretches)
