@@ -55,6 +55,8 @@ class Hand:
     """At most once: the log has it as finished, and only we know that it is worked on."""
     count: int = 0
     size_bytes: int = 0
+    is_dense: bool = False
+    """Whether it has as many messages as offsets: then nobody needs to look which message an offset belongs to."""
     done: int = 0
     """How many of its messages handlers are done with."""
     _changes: list[tuple[int, Cell]] | None = None

@@ -19,7 +19,6 @@ from penstock.queue.hand import Hand
 from penstock.queue.headers import marks_of, message_id
 from penstock.queue.intake import Intake
 from penstock.queue.kept import Kept
-from penstock.queue.line import count_of
 from penstock.queue.ranges import OFFSET_MAX, Range, Ranges, common, joined, packed, without
 from penstock.queue.records import Copied, Dropped
 from penstock.queue.retry import LOST_TOO_OFTEN, error_class
@@ -196,9 +195,7 @@ class Reading:
     def keep(self, desk: Desk, hand: Hand, given_back: Ranges, delay_ms: int) -> None:
         """These will be wanted again after this time, and are at hand now."""
         if desk.is_open and delay_ms <= _KEPT_MS:
-            parts = parts_within(hand.stretches, given_back)
-            is_most = 2 * count_of(parts) > hand.count
-            self._kept.keep(desk.partition, parts if is_most else [part.copied() for part in parts])
+            self._kept.keep(desk.partition, parts_within(hand.stretches, given_back))
 
     def forget(self, partition: int) -> None:
         """It is not ours any more."""

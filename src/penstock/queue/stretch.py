@@ -14,8 +14,8 @@ from itertools import chain, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from penstock.queue.parcel import parcel_of
 from penstock.queue.ranges import Range, Ranges, common, joined, width
-from penstock.queue.record_copy import copied
 
 if TYPE_CHECKING:
     from penstock.kafka.reader import Received
@@ -124,10 +124,6 @@ class Stretch:
             return None
         return self if left == self.ranges else Stretch(list(chain.from_iterable(pieces)), left)
 
-    def copied(self) -> Stretch:
-        """The same, for longer than those will stay that were read with it."""
-        return Stretch(copied(self.records), self.ranges, self.size_bytes)
-
     def count_within(self, ranges: Sequence[Range]) -> int:
         """How many of its messages have their own offset in these."""
         if self.ranges == ranges:
@@ -155,7 +151,7 @@ def spanned(spans: Iterable[tuple[Received, Range]]) -> Stretch:
     """Some messages, in order, each with its span."""
     records, ranges = zip(*spans, strict=True)
     is_mixed = len(set(map(type, records))) > 1
-    alike = [copy for record in records for copy in copied([record])] if is_mixed else list(records)
+    alike = [copy for record in records for copy in parcel_of([record]).unpacked()] if is_mixed else list(records)
     return Stretch(alike, joined(ranges))
 
 

@@ -113,7 +113,7 @@ class Taking:
         """Handlers are done with these: only the log does not know it yet."""
         count = hand.count - hand.done
         if hand.untold:
-            count = count_within(hand.stretches, ranges)
+            count = width(ranges) if hand.is_dense else count_within(hand.stretches, ranges)
         hand.done += count
         self._done += count
 
@@ -225,6 +225,7 @@ class Taking:
             untold=list(granted),
             count=count,
             size_bytes=size_bytes,
+            is_dense=count == width(granted),
         )
 
     def _give_back_unfit(self, desk: Desk, asked: Asked, hand: Hand, granted: Ranges) -> None:
@@ -260,6 +261,7 @@ class Taking:
         self._count(hand, -1)
         hand.stretches = parts_within(hand.stretches, left)
         hand.count, hand.size_bytes = count_of(hand.stretches), size_of(hand.stretches)
+        hand.is_dense = False
         self._count(hand, +1)
 
     def _announce(self, hand: Hand) -> None:

@@ -1,4 +1,4 @@
-"""A record apart from those it was read with.
+"""Records in one piece of memory, apart from those they were read with.
 
 The client makes thousands of records at once, side by side in memory. One of them that outlives the others keeps a
 whole page of theirs from being used again: a few messages that come again soon slow down the reading of all others.
@@ -7,12 +7,20 @@ whole page of theirs from being used again: a few messages that come again soon 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
     from penstock.kafka.reader import Received
+
+Headers = list[tuple[str, bytes | None]]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(
+    tuple[list[int], list[bytes | None], list[bytes | None], list[Headers | None], list[tuple[int, int]]]
+).decode
 
 
 class RecordCopy(msgspec.Struct, eq=False, gc=False):
@@ -23,7 +31,7 @@ class RecordCopy(msgspec.Struct, eq=False, gc=False):
     _offset: int
     _key: bytes | None
     _value: bytes | None
-    _headers: list[tuple[str, bytes | None]] | None
+    _headers: Headers | None
     _timestamp: tuple[int, int]
 
     def topic(self) -> str:
@@ -41,7 +49,7 @@ class RecordCopy(msgspec.Struct, eq=False, gc=False):
     def value(self) -> bytes | None:
         return self._value
 
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
+    def headers(self) -> Headers | None:
         return self._headers
 
     def timestamp(self) -> tuple[int, int]:
@@ -54,18 +62,19 @@ class RecordCopy(msgspec.Struct, eq=False, gc=False):
         return len(self._value or b"")
 
 
-def copied(records: Sequence[Received]) -> list[RecordCopy]:
-    """With bytes of their own. They are all of one type: so it takes hardly a step of Python for each."""
-    kind = type(records[0])
-    return list(
-        map(
-            RecordCopy,
-            map(kind.topic, records),
-            map(kind.partition, records),
-            map(kind.offset, records),
-            [key and bytes(memoryview(key)) for key in map(kind.key, records)],
-            [value and bytes(memoryview(value)) for value in map(kind.value, records)],
-            map(kind.headers, records),
-            map(kind.timestamp, records),
-        )
-    )
+class Parcel(msgspec.Struct, eq=False, gc=False):
+    """Records of one partition."""
+
+    topic: str
+    partition: int
+    columns: bytes
+
+    def unpacked(self) -> list[RecordCopy]:
+        return list(map(RecordCopy, repeat(self.topic), repeat(self.partition), *_decode(self.columns)))
+
+
+def parcel_of(records: Sequence[Received]) -> Parcel:
+    """They are all of one type and one partition: so it takes hardly a step of Python for each."""
+    first, kind = records[0], type(records[0])
+    methods = kind.offset, kind.key, kind.value, kind.headers, kind.timestamp
+    return Parcel(first.topic(), first.partition(), _encode([list(map(method, records)) for method in methods]))
