@@ -25,6 +25,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 MAGIC = b"Ps"
+FIRST_VERSION = 1
+"""The protocol version of whatever is encoded without a word about it."""
 HEADER_BYTES = 7
 
 _HEADER = struct.Struct(">2sBI")
@@ -70,7 +72,7 @@ _crc32 = zlib.crc32
 _CRC_OF_VERSION = tuple(zlib.crc32(bytes((version,))) for version in range(256))
 
 
-def encode(record: Record, version: int = 1) -> bytes:
+def encode(record: Record, version: int = FIRST_VERSION) -> bytes:
     body = _encode(record)
     return _pack_header(MAGIC, version, _crc32(body, _CRC_OF_VERSION[version])) + body
 

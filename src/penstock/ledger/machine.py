@@ -24,7 +24,7 @@ import msgspec
 import xxhash
 
 from penstock.errors import InvariantBroken
-from penstock.ledger.codec import Codec, Junk, Newer, Record
+from penstock.ledger.codec import FIRST_VERSION, Codec, Junk, Newer, Record
 
 
 class Kind(Enum):
@@ -164,13 +164,16 @@ class Fold(Generic[M]):
         self.halt: Halt | None = None
         self._codec = Codec((*LEDGER_RECORDS, *machine.record_types), speaks=machine.speaks)
 
-    def feed(self, offset: int, time_ms: int, value: bytes | None) -> Judged:
-        """Judge one entry. Never raises on what is in the log; offsets must grow."""
+    def feed(self, offset: int, time_ms: int, value: bytes | None, known: Record | None = None) -> Judged:
+        """Judge one entry. Never raises on what is in the log; offsets must grow.
+
+        `known` is the record of which `encode` made these bytes, if whoever feeds them has it at hand.
+        """
         if self.halt is not None:
             return Judged(None, HALTED)
         if offset < self.next_offset:
             raise InvariantBroken(f"offset {offset} was fed after offset {self.next_offset - 1}")
-        decoded = self._codec.decode(value)
+        decoded = self._codec.decode(value) if known is None else (FIRST_VERSION, known)
         if isinstance(decoded, Newer):
             return self._halted(offset, decoded.version)
         if isinstance(decoded, Junk):

@@ -44,6 +44,8 @@ class Ticket(msgspec.Struct, eq=False, gc=False):
 
     partition: int
     record: Record
+    wire: bytes
+    """The record as it is in the log, should it get there."""
     sent_ms: int
     """On our monotonic clock, from before it was handed over."""
     verdict: Verdict | None = None
@@ -146,21 +148,21 @@ class Tail(Generic[M]):
     def append(self, partition: int, record: Record) -> Ticket:
         """Hand a record over; its ticket tells when it was read back, and what it was worth."""
         ticket, key = self._ticket(partition, record)
-        self.log.append(partition, encode(record), key)
+        self.log.append(partition, ticket.wire, key)
         crash_point("ledger.appended")
         return ticket
 
     def append_in(self, transactions: Transactions, partition: int, record: Record) -> Ticket:
         """The same inside an open transaction: it is read back only if that commits."""
         ticket, key = self._ticket(partition, record)
-        transactions.send(self.log.name, partition, encode(record), key=key)
+        transactions.send(self.log.name, partition, ticket.wire, key=key)
         crash_point("ledger.appended_in_transaction")
         return ticket
 
     def _ticket(self, partition: int, record: Record) -> tuple[Ticket, bytes]:
         self._appended_count += 1
         key = self._key_prefix + b"%d" % self._appended_count
-        ticket = self._followed[partition].pending[key] = Ticket(partition, record, self._now_ms())
+        ticket = self._followed[partition].pending[key] = Ticket(partition, record, encode(record), self._now_ms())
         return ticket, key
 
     def forget(self, ticket: Ticket) -> None:
@@ -234,10 +236,14 @@ class Tail(Generic[M]):
     def _judge(self, entry: Entry, read_back: list[ReadBack]) -> None:
         followed = self._followed[entry.partition]
         fold = followed.fold
-        judged = fold.feed(entry.offset, entry.time_ms, entry.value)
+        is_own = entry.key is not None and entry.key.startswith(self._key_prefix)
+        ticket = followed.pending.get(entry.key or b"") if is_own else None
+        # Mostly it is the record that we have: equal bytes need not be decoded again.
+        known = ticket.record if ticket is not None and ticket.wire == entry.value else None
+        judged = fold.feed(entry.offset, entry.time_ms, entry.value, known)
         if fold.halt is not None:
             return
-        if entry.key is not None and entry.key.startswith(self._key_prefix):
+        if is_own:
             read_back.append(self._own(entry, judged, followed))
         if judged.record is None:
             tell(

@@ -79,6 +79,18 @@ def test_what_others_wrote_changes_the_state_and_is_not_read_back(world: World) 
     assert tail.fold(0).machine.holder == "you"
 
 
+def test_a_record_under_the_key_of_ours_counts_as_it_is_written(world: World) -> None:
+    tail = world.tail()
+    tail.append(0, CounterFounded(100))
+    world.broker.append("l", 0, encode(CounterTaken("you")), b"me#2")
+    tail.append(0, CounterTaken("me"))
+
+    found = tail.step(0)
+
+    assert [back.record for back in found[1:]] == [CounterTaken("you"), CounterTaken("me")]
+    assert tail.fold(0).machine.holder == "you"
+
+
 def test_a_forgotten_ticket_comes_back_without_a_ticket(world: World) -> None:
     tail = world.tail()
     tail.append(0, CounterFounded(100))

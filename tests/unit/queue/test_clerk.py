@@ -175,7 +175,7 @@ def test_what_the_log_is_about_to_hear_of_is_not_copied_again(*, is_sent: bool) 
     desk = Desk(0)
     told = Copied(((1, 2), (3, 4)))
     if is_sent:
-        desk.tells[Ticket(0, told, 0)] = None
+        desk.tells[Ticket(0, told, b"", 0)] = None
     else:
         desk.unsent.append(told)
 

@@ -31,7 +31,7 @@ class Log:
 
     def append(self, partition: int, record: Record) -> Ticket:
         self.asked.append(record)
-        return Ticket(partition, record, 0)
+        return Ticket(partition, record, b"", 0)
 
 
 def test_a_message_that_was_lost_often_is_taken_alone_also_when_it_came_after_we_looked_around() -> None:
