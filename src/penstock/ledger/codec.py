@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -38,6 +38,11 @@ def snake_case(name: str) -> str:
 
 class Record(msgspec.Struct, frozen=True, array_like=True, tag=snake_case):
     """A fact. Its tag in the log is its name in snake case, so a name is part of the protocol."""
+
+    comes_back_equal: ClassVar[bool] = False
+    """Whether nothing gets into it that we did not make or check ourselves: then it is the record in the bytes that
+    are made of it. With a user's list for a tuple, or text for bytes, others would read something else.
+    """
 
 
 R = TypeVar("R", bound=Record)

@@ -238,9 +238,7 @@ class Tail(Generic[M]):
         fold = followed.fold
         is_own = entry.key is not None and entry.key.startswith(self._key_prefix)
         ticket = followed.pending.get(entry.key or b"") if is_own else None
-        # Mostly it is the record that we have: equal bytes need not be decoded again.
-        known = ticket.record if ticket is not None and ticket.wire == entry.value else None
-        judged = fold.feed(entry.offset, entry.time_ms, entry.value, known)
+        judged = fold.feed(entry.offset, entry.time_ms, entry.value, _known(ticket, entry))
         if fold.halt is not None:
             return
         if is_own:
@@ -354,6 +352,13 @@ class Tail(Generic[M]):
         ticket = followed.pending.get(key or b"") if followed else None
         if ticket is not None:
             ticket.failure = reason
+
+
+def _known(ticket: Ticket | None, entry: Entry) -> Record | None:
+    """The record in this entry, if that can be told from its bytes alone: they are the ones that we sent."""
+    if ticket is None or not ticket.record.comes_back_equal or ticket.wire != entry.value:
+        return None
+    return ticket.record
 
 
 def _next_offset(whole: Whole | None) -> int:

@@ -136,12 +136,14 @@ class Message:
 
     def progress(self, data: bytes) -> None:
         """Leave a resume token of up to 1 KB for the next attempt, should there be one."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise UsageError(f"{data!r:.80} is no resume token", next_step="give bytes: the next attempt gets the same")
         if len(data) > PROGRESS_BYTES_MAX:
             raise UsageError(
                 f"a resume token of {len(data)} bytes is too long",
                 next_step=f"give at most {PROGRESS_BYTES_MAX}: where to go on, not what was done",
             )
-        self._host.note_progress(self._hand, self.offset, data)
+        self._host.note_progress(self._hand, self.offset, bytes(data))
 
     def extend(self, by: DurationLike) -> None:
         """Give this attempt so much time from now on, where the queue has a time limit.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from penstock.ledger.codec import Record
 from penstock.ledger.machine import Genesis
 from penstock.queue.ranges import Ranges
@@ -31,6 +33,7 @@ class QueueFounded(Genesis, frozen=True, tag="genesis"):
 class Taken(Record, frozen=True):
     """Asks to lease these offsets; the log says which."""
 
+    comes_back_equal: ClassVar[bool] = True
     worker: str
     """Unique for each start of a process."""
     request: int
@@ -58,6 +61,7 @@ class LeaseFenced(Record, frozen=True):
 
 
 class Acked(Record, frozen=True):
+    comes_back_equal: ClassVar[bool] = True
     epoch: int
     ranges: Ranges
     ids: tuple[str, ...] = ()
@@ -67,6 +71,7 @@ class Acked(Record, frozen=True):
 class Released(Record, frozen=True):
     """Back to the queue, now or later."""
 
+    comes_back_equal: ClassVar[bool] = True
     epoch: int
     ranges: Ranges
     delay_ms: int = 0

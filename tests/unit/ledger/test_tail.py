@@ -79,7 +79,19 @@ def test_what_others_wrote_changes_the_state_and_is_not_read_back(world: World) 
     assert tail.fold(0).machine.holder == "you"
 
 
-def test_a_record_under_the_key_of_ours_counts_as_it_is_written(world: World) -> None:
+def test_a_record_that_comes_back_equal_is_the_one_that_was_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    tail = world.tail()
+    tail.append(0, CounterFounded(100))
+    for comes_back_equal in (False, True):
+        monkeypatch.setattr(CounterTaken, "comes_back_equal", comes_back_equal)
+        ticket = tail.append(0, CounterTaken("me"))
+        found = tail.step(0)[-1].record
+        assert found == ticket.record
+        assert (found is ticket.record) == comes_back_equal
+
+
+def test_a_record_under_the_key_of_ours_counts_as_it_is_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CounterTaken, "comes_back_equal", True)
     tail = world.tail()
     tail.append(0, CounterFounded(100))
     world.broker.append("l", 0, encode(CounterTaken("you")), b"me#2")

@@ -544,6 +544,8 @@ def test_a_message_tells_what_was_sent_and_which_attempt_it_is() -> None:
     assert not message.lease_lost
     with pytest.raises(UsageError, match="too long"):
         message.progress(b"x" * 1_025)
+    with pytest.raises(UsageError, match="give bytes"):
+        message.progress("page 2")  # type: ignore[arg-type]
 
 
 def test_a_message_without_an_id_is_called_after_its_place() -> None:
