@@ -136,7 +136,7 @@ class Message:
 
     def progress(self, data: bytes) -> None:
         """Leave a resume token of up to 1 KB for the next attempt, should there be one."""
-        if not isinstance(data, bytes | bytearray | memoryview):
+        if not isinstance(data, bytes | bytearray):
             raise UsageError(f"{data!r:.80} is no resume token", next_step="give bytes: the next attempt gets the same")
         if len(data) > PROGRESS_BYTES_MAX:
             raise UsageError(
