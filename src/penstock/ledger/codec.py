@@ -82,7 +82,7 @@ def encode(record: Record, version: int = FIRST_VERSION) -> bytes:
     return _pack_header(MAGIC, version, _crc32(body, _CRC_OF_VERSION[version])) + body
 
 
-def enveloped(body: bytes, *, version: int = 1) -> bytes:
+def enveloped(body: bytes, *, version: int = FIRST_VERSION) -> bytes:
     return _pack_header(MAGIC, version, _crc32(body, _CRC_OF_VERSION[version])) + body
 
 
