@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from real_kafka import eventually
-from real_process import started
+from real_process import is_gone, started
 
 from penstock.cli import demo_lake
 from penstock.cli.demo import Story
@@ -155,4 +155,4 @@ def test_without_spark_the_lake_is_left_out_and_ctrl_c_stops_all(tmp_path: Path)
         _, errors = demo.communicate(timeout=60)
 
         assert demo.returncode == 0, errors
-    eventually(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
+    eventually(lambda: all(is_gone(child.pid) for child in children))

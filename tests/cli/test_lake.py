@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -97,7 +98,8 @@ class Child:
 
     def end(self) -> None:
         for each in [*psutil.Process(self.process.pid).children(recursive=True)] if self.process.poll() is None else []:
-            each.kill()
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdout, self.process.stderr):

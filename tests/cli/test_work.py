@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from real_kafka import eventually, settings_for, unique
+from real_process import is_gone
 from work_command import IDLE, working
 
 from penstock.broker import Embedded
@@ -38,15 +39,6 @@ def shop(tmp_path: Path) -> Callable[..., Path]:
 
     write()
     return write
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # An orphan that nobody has waited for is dead all the same.
-    return " Z " not in Path(f"/proc/{pid}/stat").read_text() if Path(f"/proc/{pid}/stat").exists() else True
 
 
 @pytest.mark.usefixtures("shop")
@@ -86,7 +78,7 @@ def test_what_does_not_end_in_its_grace_is_killed_and_the_exit_code_says_so(
         assert work.end() == 1
         assert time.monotonic() - began > 1
         assert work.named("process killed")[0]["pid"] == child["pid"]
-        assert not is_alive(child["pid"])
+        assert is_gone(child["pid"])
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, shop: Callable[..., Path]) -> None:
@@ -98,7 +90,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, shop: Callable[..., Path])
         work.process.send_signal(signal.SIGINT)
 
         assert work.end() == 130
-        assert not is_alive(child["pid"])
+        assert is_gone(child["pid"])
 
 
 @pytest.mark.usefixtures("shop")
@@ -107,7 +99,7 @@ def test_no_child_outlives_a_supervisor_that_is_killed_and_they_drain_first(tmp_
         children = [one["pid"] for one in work.wait_for("process ready", 2)]
         work.process.kill()
 
-        eventually(lambda: not any(map(is_alive, children)), within_s=20)
+        eventually(lambda: all(map(is_gone, children)), within_s=20)
         assert all((tmp_path / f"drained-{pid}").exists() for pid in children)
 
 
@@ -117,7 +109,7 @@ def test_a_child_that_hangs_does_not_outlive_it_either(tmp_path: Path, shop: Cal
         [child] = work.wait_for("process ready")
         work.process.kill()
 
-        eventually(lambda: not is_alive(child["pid"]), within_s=30)
+        eventually(lambda: is_gone(child["pid"]), within_s=30)
 
 
 def test_a_child_that_takes_too_much_memory_is_drained_and_replaced(tmp_path: Path, shop: Callable[..., Path]) -> None:

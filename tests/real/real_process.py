@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
+
 
 @contextmanager
 def started(command: Sequence[str], **given: Any) -> Iterator[subprocess.Popen[str]]:
@@ -16,3 +18,11 @@ def started(command: Sequence[str], **given: Any) -> Iterator[subprocess.Popen[s
             yield process
         finally:
             process.kill()
+
+
+def is_gone(pid: int) -> bool:
+    """One question to the system, not two: between "is it there?" and "what is it?" it may end."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

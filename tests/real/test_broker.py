@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from real_kafka import eventually
-from real_process import started
+from real_process import is_gone, started
 
 from penstock.broker import Embedded
 from penstock.broker.datafolder import node_folder
@@ -32,10 +32,6 @@ READY_TARGET_S, READY_MAX_S = 6.0, 20.0
 RESIDENT_MAX_MB = 450.0
 GONE_MAX_S = 10.0
 """How long a broker may outlive the process that started it."""
-
-
-def _is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def _make_topic(bootstrap: str, topic: str) -> None:
@@ -82,8 +78,8 @@ def test_a_broker_is_ready_at_once_small_and_leaves_nothing(capsys: pytest.Captu
     assert ready_s < READY_MAX_S
     assert resident_mb < RESIDENT_MAX_MB
     assert [type(event) for event in events] == [BrokerStarted, BrokerStopped]
-    assert _is_gone(pid)
-    assert _is_gone(guard)
+    assert is_gone(pid)
+    assert is_gone(guard)
     assert not data.exists()
 
 
@@ -206,7 +202,7 @@ def test_a_broker_does_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> N
         process.wait()
         began = time.monotonic()
 
-        eventually(lambda: _is_gone(pid) and _is_gone(guard), within_s=GONE_MAX_S)
+        eventually(lambda: is_gone(pid) and is_gone(guard), within_s=GONE_MAX_S)
         eventually(lambda: not data.exists(), within_s=GONE_MAX_S)
         assert time.monotonic() - began < GONE_MAX_S
 
@@ -216,7 +212,7 @@ def test_a_paused_broker_does_not_outlive_its_parent_either(tmp_path: Path) -> N
         os.kill(pid, signal.SIGSTOP)
         process.kill()
 
-        eventually(lambda: _is_gone(pid) and running_on(data) is None, within_s=GONE_MAX_S + GRACE_S)
+        eventually(lambda: is_gone(pid) and running_on(data) is None, within_s=GONE_MAX_S + GRACE_S)
         assert data.exists()
 
 
@@ -225,7 +221,7 @@ def test_a_broker_does_not_outlive_its_guard(tmp_path: Path) -> None:
     with _parent(tmp_path / "data") as (_, pid, data):
         psutil.Process(psutil.Process(pid).ppid()).kill()
 
-        eventually(lambda: _is_gone(pid) and running_on(data) is None, within_s=GONE_MAX_S)
+        eventually(lambda: is_gone(pid) and running_on(data) is None, within_s=GONE_MAX_S)
 
 
 def test_an_interrupt_ends_the_broker_in_order(tmp_path: Path) -> None:
@@ -233,7 +229,7 @@ def test_an_interrupt_ends_the_broker_in_order(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.wait(60)
 
-        assert _is_gone(pid)
+        assert is_gone(pid)
         assert (node_folder(data, 1) / "kafka" / ".kafka_cleanshutdown").exists()
 
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from real_process import started
+from real_process import is_gone, started
 
 from penstock.broker import pidfile
 from penstock.broker.probe import NOBODY, membership
@@ -28,10 +27,6 @@ def home(tmp_path: Path) -> Iterator[Path]:
     for folder in {pid_file.parent for pid_file in tmp_path.rglob("broker.pid")}:
         if (holder := pidfile.holder(folder)) and holder.pid:
             os.kill(holder.pid, signal.SIGKILL)
-
-
-def _is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def _environ(home: Path) -> dict[str, str]:
@@ -80,7 +75,7 @@ def test_a_background_broker_is_started_looked_at_and_stopped(home: Path) -> Non
     stopped = _run(home, "stop", "--json")
     assert (stopped.returncode, _json(stopped)["pids"]) == (0, document["pids"])
     assert membership(_port(document["bootstrap"])) == NOBODY
-    assert _is_gone(document["pids"][0])
+    assert is_gone(document["pids"][0])
 
     assert _run(home, "stop").returncode == 3
     assert _run(home, "status").returncode == 3
@@ -114,7 +109,7 @@ def test_in_the_foreground_it_stays_until_it_is_told_to_end(home: Path, ending: 
         process.send_signal(ending)
 
         assert process.wait(60) == 0
-    assert _is_gone(document["pids"][0])
+    assert is_gone(document["pids"][0])
     assert (home / "data" / "node-1" / "kafka" / ".kafka_cleanshutdown").exists()
 
 
