@@ -49,7 +49,7 @@ Append = Callable[[Desk, Record], None]
 _AGAIN_MS = 1_000
 _KEPT_MS = 10_000
 """What comes again later than that is read again: in memory it would only take the place of others."""
-_TOGETHER_MS = 50
+_TOGETHER_MS = 100
 """So long a gap that is due may wait for new messages of its partition: one question asks for both."""
 _READ_MAX = 4_000
 """At once: of more, the first are out of the processor's cache before they are looked at."""
