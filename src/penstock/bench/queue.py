@@ -53,19 +53,23 @@ _numbers = itertools.count()
 
 
 def measure(kafka: KafkaSettings, *, quick: bool, told: Told) -> BenchReport:
-    runs = 3 if quick else 7
+    runs, count = (3, 300_000) if quick else (7, 1_000_000)
     with Ground(kafka) as ground:
-        figures = {
-            **_handling(ground, runs, 300_000 if quick else 1_000_000, told),
-            **_large_batches(ground, 1 if quick else 5, 300_000 if quick else 1_000_000, told),
-            **measure_sending(ground, runs=runs, count=100_000 if quick else 500_000, told=told),
-            **measure_latency(ground, 8 if quick else 30, told),
-            **measure_redelivery(ground, 1 if quick else 5, told),
-            **measure_costs(ground, 1 if quick else 3, 300_000 if quick else 1_000_000, told),
-            **measure_rebuild(ground, 300_000 if quick else 1_000_000, told),
-            # The two sides are closer to each other than elsewhere: it takes more pairs to tell them apart from noise.
-            **_drag(ground, 9 if quick else 42, 300_000 if quick else 1_000_000, told),
-        }
+        drag = _Drag(ground, count, told)
+        parts: list[Callable[[], dict[str, float]]] = [
+            lambda: _handling(ground, runs, count, told),
+            lambda: _large_batches(ground, 1 if quick else 5, count, told),
+            lambda: measure_sending(ground, runs=runs, count=100_000 if quick else 500_000, told=told),
+            lambda: measure_latency(ground, 8 if quick else 30, told),
+            lambda: measure_redelivery(ground, 1 if quick else 5, told),
+            lambda: measure_costs(ground, 1 if quick else 3, count, told),
+            lambda: measure_rebuild(ground, count, told),
+        ]
+        figures: dict[str, float] = {}
+        for part in parts:
+            figures |= part()
+            drag.measure(1 if quick else 7)
+        figures |= drag.figures()
     return BenchReport(bench="queue", figures=figures, bounds=BOUNDS, runs=runs)
 
 
@@ -207,21 +211,35 @@ def _rate(counts: Iterable[int], count: int) -> float:
     raise ValueError(f"only {seen:,} of {count:,} messages came")
 
 
-def _drag(ground: Ground, runs: int, count: int, told: Told) -> dict[str, float]:
+class _Drag:
     """Messages/s while every hundredth message fails at its first attempt and comes again a little later.
 
     They lie far behind the head of their partition by then: what the worker could not keep is read again from there.
     The other queue has the same messages, and none of them fails.
+
+    The two sides are closer to each other than elsewhere. It takes many pairs to tell them apart from noise, and they
+    are spread over the whole bench, so that no bad minute of the machine decides.
     """
-    told(f"redelivery, writing {count:,} messages")
-    topic = ground.filled("drag", partitions=PARTITIONS, count=count, value=VALUE, other=FAILING, every=100)
-    ones, others = alternating(
-        runs,
-        lambda: _with_failures(ground, topic, count, fails=True),
-        lambda: _with_failures(ground, topic, count, fails=False),
-        told=lambda run: told(f"redelivery, {run}"),
-    )
-    return {"redelivery_drag": median_ratio(ones, others)}
+
+    def __init__(self, ground: Ground, count: int, told: Told) -> None:
+        told(f"redelivery, writing {count:,} messages")
+        self._ground, self._count, self._told = ground, count, told
+        self._topic = ground.filled("drag", partitions=PARTITIONS, count=count, value=VALUE, other=FAILING, every=100)
+        self._ones: list[float] = []
+        self._others: list[float] = []
+
+    def measure(self, runs: int) -> None:
+        ones, others = alternating(
+            runs,
+            lambda: _with_failures(self._ground, self._topic, self._count, fails=True),
+            lambda: _with_failures(self._ground, self._topic, self._count, fails=False),
+            told=lambda run: self._told(f"redelivery, {run}"),
+        )
+        self._ones += ones
+        self._others += others
+
+    def figures(self) -> dict[str, float]:
+        return {"redelivery_drag": median_ratio(self._ones, self._others)}
 
 
 def _with_failures(ground: Ground, topic: str, count: int, *, fails: bool) -> float:
