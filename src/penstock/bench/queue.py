@@ -27,6 +27,11 @@ IN_HAND_MAX = 20_000
 """For the figures of throughput: the default of 1,000 is for handlers that take their time."""
 PATIENCE_S = 120.0
 
+DRAG_COUNT = 3_000_000
+"""Runs of two seconds. What the client has read ahead when a run begins lasts for a tenth of that, and until then
+neither side waits for the broker: of shorter runs it is so much that each pair says something else.
+"""
+
 # The client chooses, as it does for whoever does not care: it fills one partition after the other.
 ANY_PARTITION = -1
 
@@ -55,7 +60,7 @@ _numbers = itertools.count()
 def measure(kafka: KafkaSettings, *, quick: bool, told: Told) -> BenchReport:
     runs, count = (3, 300_000) if quick else (7, 1_000_000)
     with Ground(kafka) as ground:
-        drag = _Drag(ground, count, told)
+        drag = _Drag(ground, told)
         parts: list[Callable[[], dict[str, float]]] = [
             lambda: _handling(ground, runs, count, told),
             lambda: _large_batches(ground, 1 if quick else 5, count, told),
@@ -68,8 +73,7 @@ def measure(kafka: KafkaSettings, *, quick: bool, told: Told) -> BenchReport:
         figures: dict[str, float] = {}
         for part in parts:
             figures |= part()
-            # An even number: so each side goes first as often as the other.
-            drag.measure(2 if quick else 8)
+            drag.measure(1 if quick else 4)
         figures |= drag.figures()
     return BenchReport(bench="queue", figures=figures, bounds=BOUNDS, runs=runs)
 
@@ -222,25 +226,24 @@ class _Drag:
     are spread over the whole bench, so that no bad minute of the machine decides.
     """
 
-    def __init__(self, ground: Ground, count: int, told: Told) -> None:
-        told(f"redelivery, writing {count:,} messages")
-        self._ground, self._count, self._told = ground, count, told
-        self._topic = ground.filled("drag", partitions=PARTITIONS, count=count, value=VALUE, other=FAILING, every=100)
-        self._ones: list[float] = []
-        self._others: list[float] = []
-
-    def measure(self, runs: int) -> None:
-        ones, others = alternating(
-            runs,
-            lambda: _with_failures(self._ground, self._topic, self._count, fails=True),
-            lambda: _with_failures(self._ground, self._topic, self._count, fails=False),
-            told=lambda run: self._told(f"redelivery, {run}"),
+    def __init__(self, ground: Ground, told: Told) -> None:
+        told(f"redelivery, writing {DRAG_COUNT:,} messages")
+        self._ground, self._told = ground, told
+        self._topic = ground.filled(
+            "drag", partitions=PARTITIONS, count=DRAG_COUNT, value=VALUE, other=FAILING, every=100
         )
-        self._ones += ones
-        self._others += others
+        self._rates: dict[bool, list[float]] = {True: [], False: []}
+
+    def measure(self, pairs: int) -> None:
+        for number in range(pairs):
+            self._told(f"redelivery, run {number + 1} of {pairs}")
+            # Each side goes first half of the time, over all calls of this.
+            first = len(self._rates[True]) % 2 == 0
+            for fails in first, not first:
+                self._rates[fails].append(_with_failures(self._ground, self._topic, DRAG_COUNT, fails=fails))
 
     def figures(self) -> dict[str, float]:
-        return {"redelivery_drag": median_ratio(self._ones, self._others)}
+        return {"redelivery_drag": median_ratio(self._rates[True], self._rates[False])}
 
 
 def _with_failures(ground: Ground, topic: str, count: int, *, fails: bool) -> float:
