@@ -10,6 +10,7 @@ import pytest
 from real_kafka import append, new_topic, settings_for, unique
 
 from penstock.errors import AccessDenied, BrokerUnavailable, NotFound, UsageError
+from penstock.kafka.group_readers import GroupReaders
 from penstock.kafka.topics import Admin, TopicSpec
 from penstock.settings import KafkaSettings
 from penstock.values import Bounds, TopicPartition, duration
@@ -132,6 +133,24 @@ def test_group_offsets_are_set_read_and_forgotten(admin: Admin) -> None:
     assert admin.group_offsets(group) == {}
     with pytest.raises(NotFound, match=group):
         admin.delete_group(group)
+
+
+def test_a_groups_reader_stays_open_while_it_is_used_whatever_others_ask_for(
+    admin: Admin, settings: KafkaSettings
+) -> None:
+    group, at = unique("g"), TopicPartition(new_topic(admin), 0)
+    admin.set_group_offsets(group, {at: 5})
+    readers = GroupReaders(settings)
+
+    with readers.of(group) as used:
+        for name in (group, *(unique("other") for _ in range(10))):
+            with readers.of(name) as other:
+                assert other is not used
+        readers.close()
+        assert used.committed([at]) == {at: 5}
+
+    with pytest.raises(UsageError, match="closed"):
+        used.committed([at])
 
 
 def test_a_broker_that_is_away_is_told_within_the_time_limit() -> None:

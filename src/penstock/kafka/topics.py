@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -215,11 +216,13 @@ class Admin:
         Waits until no transaction is about to change them.
         """
         wanted = self._all_partitions() if partitions is None else list(partitions)
-        return self._reader(group).committed(wanted)
+        with self._reader(group) as reader:
+            return reader.committed(wanted)
 
     def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets in a group's name. Raises Refused while the group has members."""
-        self._reader(group).commit(offsets)
+        with self._reader(group) as reader:
+            reader.commit(offsets)
 
     def groups(self) -> dict[str, str]:
         """Every consumer group with its state, as the broker names it."""
@@ -243,7 +246,7 @@ class Admin:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _reader(self, group: str) -> Reader:
+    def _reader(self, group: str) -> AbstractContextManager[Reader]:
         self._client.opened()  # else a closed one would open readers
         return self._readers.of(group)
 
