@@ -162,6 +162,9 @@ class Desk:
 
     def put_in_line(self, machine: QueueMachine, cell: Cell, stretches: Iterable[Stretch], log_ms: int) -> None:
         """The same of those that the log treats alike."""
+        if cell.status is IS_FINISHED or cell.status is IS_BURIED:
+            # What is buried was read to be copied; nobody is granted it any more.
+            return
         is_leased = cell.status is IS_LEASED
         if is_leased and not machine.may_be_granted(cell, log_ms):
             # Somebody was quicker. When that lease ends, we hear of it, or it is found as expired.

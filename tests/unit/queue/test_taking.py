@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from queue_records import values
 
 from penstock.ledger.codec import Record
 from penstock.ledger.tail import Ticket
+from penstock.queue.cells import FINISHED, READY, Cell
 from penstock.queue.desk import Desk
 from penstock.queue.line import Line
 from penstock.queue.records import Taken
@@ -54,3 +56,20 @@ def test_a_message_that_was_lost_often_is_taken_alone_also_when_it_came_after_we
     taking.take(desk)
 
     assert log.asked == [Taken("w", 1, ((7, 8),), 1_000, None, True)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_asked_for"),
+    [
+        (READY, True),
+        (READY.leased(0).released(counts=True, due_ms=100, delay_ms=100), True),
+        (READY.leased(0).buried(by=5), False),
+        (FINISHED, False),
+    ],
+)
+def test_what_nobody_is_granted_any_more_is_not_asked_for(cell: Cell, is_asked_for: bool) -> None:
+    desk = Desk(0)
+
+    desk.put_in_line(QueueMachine(), cell, [values(b"read again", start=7)], log_ms=1_000)
+
+    assert desk.waiting_count == is_asked_for
