@@ -383,7 +383,17 @@ def supervised(code: str, *, deaths: int | None = None) -> tuple[int, list[Event
 def test_children_that_never_come_to_work_are_given_up() -> None:
     code, seen = supervised("sys.exit(1)")
 
-    assert (code, sum(isinstance(each, ProcessDied) for each in seen)) == (1, QUICK.failures_max)
+    waits_s = [each.restart_in_s for each in seen if isinstance(each, ProcessDied)]
+    assert (code, len(waits_s)) == (1, QUICK.failures_max)
+    assert waits_s[-1] is None
+    assert None not in waits_s[:-1]
+
+
+def test_what_cannot_work_at_all_is_not_said_to_be_started_again() -> None:
+    code, seen = supervised("os.write(line, b'failed\\n'); sys.exit(2)")
+
+    assert code == 2
+    assert [each.restart_in_s for each in seen if isinstance(each, ProcessDied)] == [None]
 
 
 def test_children_that_fail_as_soon_as_they_work_are_given_up() -> None:

@@ -221,15 +221,15 @@ class Supervisor:
             # One that is too large from the start would be replaced as fast as it can be.
             seat.start_at = now + (seat.back_off.after(lived_s) if child.is_too_large else 0)
             return
+        seat.failures = seat.failures + 1 if self._has_failed_at_once(child, lived_s) else 0
+        is_misused = child.has_failed and code == UsageError.exit_code
+        is_hopeless = is_misused or seat.failures >= self._terms.failures_max
         wait_s = seat.back_off.after(lived_s)
         seat.start_at = now + wait_s
-        tell(events.ProcessDied(number=seat.number, pid=child.pid, exit_code=code, restart_in_s=wait_s))
-        if child.has_failed and code == UsageError.exit_code:
-            self._hopeless(seat, code)
-            return
-        seat.failures = seat.failures + 1 if self._has_failed_at_once(child, lived_s) else 0
-        if seat.failures >= self._terms.failures_max:
-            self._hopeless(seat, 1)
+        restart_in_s = None if is_hopeless else wait_s
+        tell(events.ProcessDied(number=seat.number, pid=child.pid, exit_code=code, restart_in_s=restart_in_s))
+        if is_hopeless:
+            self._hopeless(seat, code if is_misused else 1)
 
     def _has_failed_at_once(self, child: _Child, lived_s: float) -> bool:
         if child.is_away or lived_s >= self._terms.quiet.seconds:

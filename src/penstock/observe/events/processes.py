@@ -42,7 +42,8 @@ class ProcessDied(Event):
     number: int
     pid: int
     exit_code: int
-    restart_in_s: float
+    restart_in_s: float | None
+    """None if it is not started again, or not before its code has changed: it would not go better the next time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
