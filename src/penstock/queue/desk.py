@@ -68,7 +68,7 @@ class Desk:
     is_rereading: bool = False
     """Whether the clerk owes us an answer."""
     reread_at_ms: int = 0
-    """When gaps are looked at again, if nothing new comes before."""
+    """When gaps are looked at again, at the earliest, while there is much to read."""
     own_burials: set[int] = field(default_factory=set)
     """Those that we are to copy at once; others have a lease's time for it."""
     rescan_at_ms: int = 0

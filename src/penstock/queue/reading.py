@@ -50,7 +50,9 @@ _AGAIN_MS = 1_000
 _KEPT_MS = 10_000
 """What comes again later than that is read again: in memory it would only take the place of others."""
 _TOGETHER_MS = 100
-"""So long a gap that is due may wait for new messages of its partition: one question asks for both."""
+"""While there is more to read than room for it, gaps of a partition are looked at once in so long, and those that are
+due wait as long again for new messages: one question asks for many, and for both.
+"""
 _READ_MAX = 4_000
 """At once: of more, the first are out of the processor's cache before they are looked at."""
 
@@ -77,6 +79,8 @@ class Reading:
         self._room_max, self._room_max_bytes = room_max, room_max_bytes
         self.is_flowing = False
         """Whether the last look at the heads found something: then there is probably more."""
+        self._is_behind = False
+        """Whether it found all that there was room for: then there is more."""
         self._kept = Kept(count_max=room_max, bytes_max=room_max_bytes // 4)
         self._assigned: dict[int, Desk] = {}
         self._openings: dict[int, int] = {}
@@ -106,8 +110,9 @@ class Reading:
         room = self._room()
         if not self._assigned or room <= 0:
             return
-        records = self._source.read(min(room, _READ_MAX), timeout_ms)
-        self.is_flowing = bool(records)
+        count_max = min(room, _READ_MAX)
+        records = self._source.read(count_max, timeout_ms)
+        self.is_flowing, self._is_behind = bool(records), len(records) >= count_max
         if deleted := self._source.deleted():
             self._pass_deleted(deleted)
         for partition, run in _by_partition(records).items():
@@ -178,7 +183,7 @@ class Reading:
         if desk.is_learning:
             self._learn_on(desk)
             return
-        if self.is_flowing and not desk.buffer and now_ms < desk.reread_at_ms:
+        if self._is_behind and now_ms < desk.reread_at_ms + (0 if desk.buffer else _TOGETHER_MS):
             return
         desk.reread_at_ms = now_ms + _TOGETHER_MS
         if not desk.has_suspects and not desk.asks_for_suspects:

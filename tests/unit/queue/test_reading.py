@@ -39,10 +39,10 @@ class Topic:
         self.reread_ranges.append(ranges)
 
 
-def test_a_gap_that_is_due_waits_a_moment_for_new_messages_of_its_partition() -> None:
+def test_gaps_that_are_due_wait_a_moment_for_each_other_and_for_new_messages_while_there_is_a_backlog() -> None:
     topic, now_ms = Topic(), [1_000]
     fold = SimpleNamespace(machine=QueueMachine())
-    given: dict[str, Any] = {"append": None, "room_max": 100, "room_max_bytes": 10_000, "gaps_max": 100}
+    given: dict[str, Any] = {"append": None, "room_max": 3, "room_max_bytes": 10_000, "gaps_max": 100}
     reading = Reading(
         SimpleNamespace(fold=lambda _: fold),  # type: ignore[arg-type]
         topic,  # type: ignore[arg-type]
@@ -54,33 +54,44 @@ def test_a_gap_that_is_due_waits_a_moment_for_new_messages_of_its_partition() ->
     desk, other = Desk(0, is_open=True, head=10), Desk(1, is_open=True)
     reading.follow([desk, other])
 
+    def read(*offsets: int) -> None:
+        topic.waiting = [Record(offset) for offset in offsets]
+        reading.read(0)
+        desk.buffer.take(len(offsets))
+
     def due(at: int) -> None:
         desk.is_rereading = False
         desk.gaps.add([(at, at + 1)])
 
-    # Nothing flows: at once.
+    def looked_at() -> Ranges:
+        reading.reread(desk)
+        return topic.reread_ranges.pop() if topic.reread_ranges else ()
+
+    # Nothing to read, or little: at once.
     due(1)
-    reading.reread(desk)
-    assert topic.reread_ranges.pop() == ((1, 2),)
-
-    # Others flow: with the next of its own, or soon.
-    topic.waiting = [Record(10)]
-    reading.read(0)
-    desk.buffer.take(1)
+    assert looked_at() == ((1, 2),)
+    read(10, 11)
     due(2)
-    reading.reread(desk)
-    assert not topic.reread_ranges
-    desk.receive([values(b"new", start=11)])
-    reading.reread(desk)
-    assert topic.reread_ranges.pop() == ((2, 3),)
+    assert looked_at() == ((2, 3),)
 
-    desk.buffer.take(1)
+    # More than there is room for: once in a while, with new messages.
+    read(12, 13, 14)
     due(3)
-    reading.reread(desk)
-    assert not topic.reread_ranges
+    desk.receive([values(b"new", start=15)])
     now_ms[0] += 99
-    reading.reread(desk)
-    assert not topic.reread_ranges
+    assert looked_at() == ()
     now_ms[0] += 1
-    reading.reread(desk)
-    assert topic.reread_ranges.pop() == ((3, 4),)
+    assert looked_at() == ((3, 4),)
+
+    # Where nothing new comes, not for ever.
+    desk.buffer.take(1)
+    due(4)
+    now_ms[0] += 199
+    assert looked_at() == ()
+    now_ms[0] += 1
+    assert looked_at() == ((4, 5),)
+
+    # The backlog is over.
+    due(5)
+    read(16)
+    assert looked_at() == ((5, 6),)
