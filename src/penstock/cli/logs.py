@@ -12,7 +12,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from penstock.observe.events import subscribed
-from penstock.observe.logs import log_event, logger
+from penstock.observe.logs import is_logged, log_event, logger
 from penstock.settings import LogSettings
 
 
@@ -26,7 +26,7 @@ def logging_to_stderr(settings: LogSettings) -> Iterator[None]:
     logger.setLevel(settings.level.upper())
     logger.propagate = False
     try:
-        with subscribed(log_event):
+        with subscribed(log_event, hears=is_logged):
             yield
     finally:
         logger.removeHandler(handler)

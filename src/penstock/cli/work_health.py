@@ -28,7 +28,7 @@ def watched(port: int | None, *, stopping: threading.Event) -> Iterator[Watch]:
     watch = Watch(stopping=stopping)
     health.add("queues", watch.what_failed, liveness=True)
     health.add("taking messages", watch.what_hinders)
-    with measured(health, port), subscribed(watch):
+    with measured(health, port), subscribed(watch, hears=watch.hears):
         yield watch
 
 
@@ -45,8 +45,11 @@ class Watch:
         self._counted_s = self._monotonic_s()
         self._stations = stations
 
+    def hears(self, kind: type[Event]) -> bool:
+        return kind is QueueCounted
+
     def __call__(self, event: Event) -> None:
-        if isinstance(event, QueueCounted):
+        if self.hears(type(event)):
             self._counted_s = self._monotonic_s()
 
     def what_failed(self) -> str | None:

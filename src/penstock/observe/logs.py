@@ -21,10 +21,16 @@ _PLAIN = re.compile(r"[^\s\"'=]+")
 
 def log_event(event: Event) -> None:
     """Log an event with its weight; handlers find its parts in `penstock_event` and `penstock_fields` of the record."""
-    level = _LEVELS[event.level]
-    if logger.isEnabledFor(level):
+    if is_logged(type(event)):
         name, values = event_name(event), event_fields(event)
-        logger.log(level, "%s", line(name, values), extra={"penstock_event": name, "penstock_fields": values})
+        logger.log(
+            _LEVELS[event.level], "%s", line(name, values), extra={"penstock_event": name, "penstock_fields": values}
+        )
+
+
+def is_logged(kind: type[Event]) -> bool:
+    """Whether events of that kind have enough weight to be logged."""
+    return logger.isEnabledFor(_LEVELS[kind.level])
 
 
 def event_name(event: Event) -> str:

@@ -75,7 +75,7 @@ class Census:
         if self._counted is not None:
             tally, self._counted = self._counted, None
             self._tell(tally)
-        elif self._bounds is None and events.are_heard() and time.monotonic() >= self._due_s:
+        elif self._bounds is None and events.are_heard(events.QueueCounted) and time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + EVERY_S
             places = [TopicPartition(self._topic, number) for number in sorted(partitions)]
             found = admin.bounds(places) if places else {}

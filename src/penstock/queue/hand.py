@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from penstock.ledger.clock import LocalLease
 from penstock.queue.cells import Cell
-from penstock.queue.ranges import Range
-from penstock.queue.stretch import Stretch
+from penstock.queue.ranges import Range, width
+from penstock.queue.stretch import Stretch, count_within
 
 _start_of, _offset_of = itemgetter(0), methodcaller("offset")
 
@@ -60,6 +60,10 @@ class Hand:
     done: int = 0
     """How many of its messages handlers are done with."""
     _changes: list[tuple[int, Cell]] | None = None
+
+    def count_in(self, ranges: Sequence[Range]) -> int:
+        """How many of its messages have their offset in these, which are all in it."""
+        return width(ranges) if self.is_dense else count_within(self.stretches, ranges)
 
     def attempts(self, stretch: Stretch) -> list[int]:
         """The number of this attempt, for each of these messages of it."""

@@ -194,7 +194,7 @@ class Sender:
         return future
 
     def _announce(self, count: int, began_s: float) -> None:
-        if count and events.are_heard():
+        if count and events.are_heard(events.MessagesSent):
             tell(events.MessagesSent(queue=self.queue, count=count, seconds=time.monotonic() - began_s))
 
     def _placed(self, message: Outgoing, durability: Durability) -> tuple[Prepared, Sent]:

@@ -19,7 +19,7 @@ from penstock.queue.retry import LOST_TOO_OFTEN
 from penstock.queue.rulings import Ruling
 from penstock.queue.solitude import Solitude
 from penstock.queue.state import QueueMachine
-from penstock.queue.stretch import Stretch, count_within, once_each, parts_within, ranges_of
+from penstock.queue.stretch import Stretch, once_each, parts_within, ranges_of
 from penstock.queue.telling import Telling
 from penstock.queue.terms import Terms
 
@@ -113,7 +113,7 @@ class Taking:
         """Handlers are done with these: only the log does not know it yet."""
         count = hand.count - hand.done
         if hand.untold:
-            count = width(ranges) if hand.is_dense else count_within(hand.stretches, ranges)
+            count = hand.count_in(ranges)
         hand.done += count
         self._done += count
 
@@ -265,12 +265,12 @@ class Taking:
         self._count(hand, +1)
 
     def _announce(self, hand: Hand) -> None:
-        if not events.are_heard():
+        if not events.are_heard(events.MessagesReceived, events.MessagesRedelivered):
             return
         tell(events.MessagesReceived(queue=self._queue, count=hand.count))
         lost = sorted(part for cell, ranges in hand.cells if cell.losses for part in ranges)
         if lost:
-            count = count_within(hand.stretches, lost)
+            count = hand.count_in(lost)
             tell(events.MessagesRedelivered(queue=self._queue, cause="lease_lost", count=count))
 
     # The end of a hand
@@ -288,7 +288,7 @@ class Taking:
     def lost(self, hand: Hand) -> None:
         hand.is_lost = True
         self._count(hand, -1)
-        count = count_within(hand.stretches, hand.left)
+        count = hand.count_in(hand.left)
         tell(events.LeaseLost(queue=self._queue, partition=hand.partition, token=hand.epoch, count=count))
         crash_point("queue.lost")
 

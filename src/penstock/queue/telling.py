@@ -21,7 +21,6 @@ from penstock.queue.records import Acked, Buried, Progressed, Released, Renewed
 from penstock.queue.retry import ASKED_FOR, REASONS
 from penstock.queue.rulings import Ruling
 from penstock.queue.state import QueueMachine
-from penstock.queue.stretch import count_within
 
 
 class Telling:
@@ -115,9 +114,9 @@ class Telling:
         return hand
 
     def _announce(self, hand: Hand, record: Acked | Released | Buried, covered: Ranges) -> None:
-        if not events.are_heard():
+        if not events.are_heard(events.MessagesAcked, events.MessagesRedelivered, events.MessagesBuried):
             return
-        count = count_within(hand.stretches, covered)
+        count = hand.count_in(covered)
         match record:
             case Acked():
                 tell(events.MessagesAcked(queue=self._queue, count=count))

@@ -40,7 +40,7 @@ class Times:
         if not self._worked:
             return
         noted = [self._worked.popleft() for _ in range(len(self._worked))]
-        if not events.are_heard():
+        if not events.are_heard(events.HandlersReturned, events.MessagesBegun):
             return
         wall_ms = (time.time_ns() - time.monotonic_ns()) // 1_000_000
         for one in noted:

@@ -11,8 +11,10 @@ from penstock.observe.events import (
     AppendFailed,
     BrokerStarted,
     ClaimLost,
+    MessagesAcked,
     PartitionHalted,
     RecordIgnored,
+    are_heard,
     subscribed,
     tell,
 )
@@ -107,3 +109,10 @@ def test_the_command_line_logs_no_less_than_its_level_and_leaves_logging_as_it_w
 
 def test_the_token_of_a_claim_is_a_number_and_no_secret() -> None:
     assert event_fields(ClaimLost(slot="g/t/0", token=7, reason="expired"))["token"] == 7
+
+
+@pytest.mark.parametrize(("level", "is_wanted"), [("debug", True), ("info", False), ("warning", False)])
+def test_what_has_too_little_weight_for_the_log_need_not_be_told(level: str, *, is_wanted: bool) -> None:
+    with logging_to_stderr(LogSettings(level=level)):
+        assert are_heard(MessagesAcked) is is_wanted
+        assert are_heard(PartitionHalted)

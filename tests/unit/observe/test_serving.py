@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import Unavailable
-from penstock.observe.events import MessagesAcked, are_heard, tell
+from penstock.observe.events import Event, MessagesAcked, are_heard, tell
 from penstock.observe.health import Health
 from penstock.observe.serving import check_port, measured
 
@@ -30,7 +30,7 @@ def test_what_happens_in_the_block_is_counted_and_served_where_the_log_says(capl
             text = answer.read().decode()
 
     assert 'penstock_messages_acked_total{queue="orders"} 7.0' in text
-    assert not are_heard()
+    assert not are_heard(Event)
 
 
 def test_a_port_that_was_asked_for_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
@@ -46,7 +46,7 @@ def test_without_a_port_nobody_listens_and_nothing_is_counted() -> None:
     before = set(threading.enumerate())
     with measured(Health(), None):
         assert set(threading.enumerate()) == before
-        assert not are_heard()
+        assert not are_heard(Event)
 
 
 def test_a_port_that_is_taken_is_refused_before_the_block_with_a_next_step(port: int) -> None:
@@ -55,7 +55,7 @@ def test_a_port_that_is_taken_is_refused_before_the_block_with_a_next_step(port:
         check_port(port)
     with pytest.raises(Unavailable, match=said), measured(Health(), port):
         pytest.fail("it began")
-    assert not are_heard()
+    assert not are_heard(Event)
 
 
 def test_a_port_that_was_looked_at_is_free_for_who_needs_it() -> None:

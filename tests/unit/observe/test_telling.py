@@ -43,7 +43,7 @@ def test_who_leaves_while_an_event_is_told_takes_nobody_else_with_it() -> None:
             tell(MISSING)
 
     assert heard == [MISSING, MISSING]
-    assert not are_heard()
+    assert not are_heard(Event)
 
 
 def test_of_one_that_listens_twice_one_subscription_ends_at_a_time() -> None:
@@ -54,3 +54,16 @@ def test_of_one_that_listens_twice_one_subscription_ends_at_a_time() -> None:
         tell(MISSING)
 
     assert heard == [MISSING]
+
+
+def test_who_says_what_it_wants_hears_nothing_else() -> None:
+    heard: list[Event] = []
+    with subscribed(heard.append, hears=lambda kind: kind is TopicMissing):
+        tell(Event())
+        tell(MISSING)
+        assert are_heard(TopicMissing)
+        assert are_heard(Event, TopicMissing)
+        assert not are_heard(Event)
+
+    assert heard == [MISSING]
+    assert not are_heard(TopicMissing)
