@@ -72,6 +72,10 @@ class Gaps:
         self._count += len(ranges)
         self.put_off_count += width(ranges)
 
+    def are_due(self, log_ms: int) -> bool:
+        """Whether any of those is left that only the ledger has a say in."""
+        return bool(self._heap) and self._heap[0][0] <= log_ms
+
     def due(self, machine: QueueMachine, log_ms: int, count_max: int) -> list[tuple[Cell, Ranges]]:
         """Offsets to be read again now, at most so many, by what the ledger knows of them."""
         while self._put_off and self._put_off[0][0] <= log_ms:
@@ -80,7 +84,7 @@ class Gaps:
             heapq.heappush(self._heap, gap)
         found: list[tuple[Cell, Ranges]] = []
         room = count_max
-        while self._heap and self._heap[0][0] <= log_ms and room > 0:
+        while self.are_due(log_ms) and room > 0:
             _, ranges = heapq.heappop(self._heap)
             self._count -= len(ranges)
             for cell, parts in machine.cells.by_value(ranges):

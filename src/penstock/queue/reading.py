@@ -185,7 +185,6 @@ class Reading:
             return
         if self._is_behind and now_ms < desk.reread_at_ms + (0 if desk.buffer else _TOGETHER_MS):
             return
-        desk.reread_at_ms = now_ms + _TOGETHER_MS
         if not desk.has_suspects and not desk.asks_for_suspects:
             desk.note_expired(machine, now_ms)
         missing: list[Range] = []
@@ -193,6 +192,9 @@ class Reading:
             kept, left = self._kept.take(desk.partition, ranges)
             self._come_again(desk, machine, cell, kept)
             missing += left
+        # With an order, others may wait for what comes next.
+        may_wait = desk.order is None and not desk.gaps.are_due(desk.log_ms(now_ms))
+        desk.reread_at_ms = now_ms + _TOGETHER_MS if may_wait else 0
         if wanted := packed(tuple(missing)):
             desk.is_rereading = True
             self._clerk.reread(desk.partition, wanted)

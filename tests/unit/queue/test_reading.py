@@ -9,6 +9,7 @@ from queue_records import Record, values
 
 from penstock.queue.desk import Desk
 from penstock.queue.intake import Intake
+from penstock.queue.order import KeyOrder, Shelf
 from penstock.queue.ranges import Ranges
 from penstock.queue.reading import Reading
 from penstock.queue.state import QueueMachine
@@ -95,3 +96,21 @@ def test_gaps_that_are_due_wait_a_moment_for_each_other_and_for_new_messages_whi
     due(5)
     read(16)
     assert looked_at() == ((5, 6),)
+
+    # More is due than there is room for: all of it goes on without a pause.
+    read(17, 18, 19)
+    desk.is_rereading = False
+    desk.gaps.add([(6, 10)])
+    now_ms[0] += 200
+    assert looked_at() == ((6, 9),)
+    desk.is_rereading = False
+    assert looked_at() == ((9, 10),)
+
+    # With an order nothing waits: it may be what others wait for.
+    desk.order = KeyOrder(Shelf(3, 100), chain_max=3, chain_max_bytes=100)
+    due(10)
+    now_ms[0] += 200
+    assert looked_at() == ((10, 11),)
+    for at in (1, 2):
+        due(at)
+        assert looked_at() == ((at, at + 1),)
