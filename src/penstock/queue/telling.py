@@ -22,6 +22,12 @@ from penstock.queue.retry import ASKED_FOR, REASONS
 from penstock.queue.rulings import Ruling
 from penstock.queue.state import QueueMachine
 
+_ANNOUNCED: Mapping[type[Record], type[events.Event]] = {
+    Acked: events.MessagesAcked,
+    Released: events.MessagesRedelivered,
+    Buried: events.MessagesBuried,
+}
+
 
 class Telling:
     """`tell` and `note_progress` may be called by any thread, all else by the worker's own."""
@@ -114,7 +120,7 @@ class Telling:
         return hand
 
     def _announce(self, hand: Hand, record: Acked | Released | Buried, covered: Ranges) -> None:
-        if not events.are_heard(events.MessagesAcked, events.MessagesRedelivered, events.MessagesBuried):
+        if not events.are_heard(_ANNOUNCED[type(record)]):
             return
         count = hand.count_in(covered)
         match record:
