@@ -73,7 +73,7 @@ def measure(kafka: KafkaSettings, *, quick: bool, told: Told) -> BenchReport:
         figures: dict[str, float] = {}
         for part in parts:
             figures |= part()
-            drag.measure(1 if quick else 4)
+            drag.measure(1 if quick else 6)
         figures |= drag.figures()
     return BenchReport(bench="queue", figures=figures, bounds=BOUNDS, runs=runs)
 
