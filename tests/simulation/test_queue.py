@@ -169,7 +169,7 @@ WHERE = {
     "copies_its_own_only": "sharing",
     "suspects_nobody": "poison",
     "hears_nothing_of_snapshots": "with_snapshots",
-    "copies_before_the_verdict": "poison",
+    "copies_before_the_verdict": "with_outages",
     "takes_unread_for_invisible": "stopping",
     "lease_from_read_back": "napping",
     "no_local_lease": "pair",

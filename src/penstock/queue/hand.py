@@ -39,6 +39,7 @@ class Hand:
     epoch: int
     """The fencing token of every message in it."""
     stretches: Sequence[Stretch]
+    """Its messages, for as long as anybody needs them."""
     lease: LocalLease
     cells: Sequence[tuple[Cell, Sequence[Range]]]
     """What the log knew of these offsets before, in their order."""

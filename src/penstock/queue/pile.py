@@ -77,14 +77,17 @@ class Seat(Generic[Piece]):
 
     def flush(self, ended_ms: int | None = None) -> None:
         if self.hand is not None:
+            self._note(self.hand, self.start, self.gathered, self.gathered, self.since_ms, ended_ms or _now_ms())
             self.tell(self.hand, ((self.start, self.end),), ACKED)
-            count = self.gathered
-            self.note(Worked(self.hand, self.start, count, count, self.since_ms, ended_ms or _now_ms()))
             self.hand, self.gathered = None, 0
 
     def note_call(self, hand: Hand, start: int, count: int = 1) -> None:
         """The handler was called once, for so many messages, that are not among the gathered acks."""
-        self.note(Worked(hand, start, count, 1, self.began_ms, _now_ms()))
+        self._note(hand, start, count, 1, self.began_ms, _now_ms())
+
+    def _note(self, hand: Hand, start: int, messages: int, calls: int, began_ms: int, ended_ms: int) -> None:
+        """Before anybody is told what became of them: then the hand still has them."""
+        self.note(Worked(hand, hand.stretches, start, messages, calls, began_ms, ended_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,7 +200,7 @@ class Reading:
             self._clerk.reread(desk.partition, wanted)
 
     def keep(self, desk: Desk, hand: Hand, given_back: Ranges, delay_ms: int) -> None:
-        """These will be wanted again after this time, and are at hand now."""
+        """These may be wanted again after this time, and are at hand now; whether the log hears of it nobody knows."""
         if desk.is_open and delay_ms <= _KEPT_MS:
             self._kept.keep(desk.partition, parts_within(hand.stretches, given_back))
 

@@ -116,6 +116,9 @@ class Taking:
             count = hand.count_in(ranges)
         hand.done += count
         self._done += count
+        if not hand.untold and hand.is_dense and not self._terms.is_acked_first:
+            # Nobody needs the messages any more: what is read next is quicker in memory that was used a moment ago.
+            hand.stretches = ()
 
     def _ask(self, desk: Desk, stretches: list[Stretch], *, losses: int, alone: bool) -> None:
         if not stretches:

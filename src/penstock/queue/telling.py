@@ -41,7 +41,7 @@ class Telling:
         lease_ms: int,
         monotonic_ms: Callable[[], int],
         worked_off: Callable[[Hand, Sequence[Range]], None],
-        done_with: Callable[[Hand, Ranges], None],
+        done_with: Callable[[Hand, Ranges, Outcome], None],
     ) -> None:
         """`done_with` hears what the log is told; `worked_off` what it need not be told, for it has it as finished."""
         self._tail, self._desks, self._queue, self._now_ms = tail, desks, queue, monotonic_ms
@@ -100,7 +100,7 @@ class Telling:
         # Of one offset the log is told one thing only, whoever says what afterwards.
         ranges = take_out(hand.untold, packed(tuple(parts)) or ())
         if ranges:
-            self._done_with(hand, ranges)
+            self._done_with(hand, ranges, outcome)
             self.append(self._desks[hand.partition], _record(hand.epoch, ranges, outcome))
 
     def on_told(self, desk: Desk, record: Acked | Released | Buried, read_back: ReadBack) -> Hand | None:

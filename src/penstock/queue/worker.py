@@ -24,10 +24,10 @@ from penstock.ledger.machine import ClockReset, Fold, Judged
 from penstock.ledger.tail import NEVER_READ_BACK, ReadBack, Tail, Ticket
 from penstock.queue.clerk import Clerk
 from penstock.queue.desk import Desk
-from penstock.queue.hand import GIVEN_BACK, Hand
+from penstock.queue.hand import GIVEN_BACK, Hand, Outcome
 from penstock.queue.intake import Intake
 from penstock.queue.order import KeyOrder, Shelf
-from penstock.queue.ranges import Range, common
+from penstock.queue.ranges import Range, Ranges, common
 from penstock.queue.reading import Reading, Source
 from penstock.queue.records import Acked, Buried, Dropped, LeaseFenced, QueueFounded, Released, Renewed, Taken
 from penstock.queue.rulings import WITHOUT_EFFECT, Ruling
@@ -77,7 +77,7 @@ class Worker:
             lease_ms=terms.lease_ms,
             monotonic_ms=monotonic_ms,
             worked_off=lambda hand, ranges: self._taking.worked_off(hand, ranges),
-            done_with=lambda hand, ranges: self._taking.told(hand, ranges),
+            done_with=self._done_with,
         )
         self._taking = Taking(
             tail,
@@ -294,6 +294,12 @@ class Worker:
             self._opening[number] = self.tail.append(number, record)
         return False
 
+    def _done_with(self, hand: Hand, ranges: Ranges, outcome: Outcome) -> None:
+        """Of these the log is about to hear."""
+        if outcome.kind == "released":
+            self._reading.keep(self.desks[hand.partition], hand, ranges, outcome.delay_ms)
+        self._taking.told(hand, ranges)
+
     # Answers
 
     def _on_read_back(self, read_back: ReadBack) -> None:
@@ -313,9 +319,6 @@ class Worker:
             case Renewed():
                 self._telling.on_renewed(desk, record, read_back)
             case Acked() | Released() | Buried():
-                if isinstance(record, Released) and record.epoch in desk.hands:
-                    covered = read_back.verdict.covered if isinstance(read_back.verdict, Ruling) else ()
-                    self._reading.keep(desk, desk.hands[record.epoch], covered, record.delay_ms)
                 hand = self._telling.on_told(desk, record, read_back)
                 if hand is not None:
                     self._taking.ended(hand)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.claims.dead_letters import Letter
+from penstock.kafka.reader import Received
 from penstock.ledger.machine import Fold
 from penstock.ledger.tail import ReadBack
 from penstock.queue.cells import Cell
@@ -17,7 +18,7 @@ from penstock.queue.records import Buried, Taken
 from penstock.queue.retry import USED_UP
 from penstock.queue.rulings import Ruling
 from penstock.queue.state import QueueMachine
-from penstock.queue.stretch import Stretch, parts_within
+from penstock.queue.stretch import Stretch
 from penstock.queue.taking import Taking
 from penstock.queue.telling import Telling
 from penstock.queue.worker import Worker
@@ -192,11 +193,23 @@ class _TakesRefusedForDone(Telling):
 class _CopiesBeforeTheVerdict(Reading):
     """Bug: the copy is made when the burial was sent."""
 
+    @property
+    def _seen(self) -> dict[tuple[int, int], Received]:
+        # It becomes this class after it was made.
+        seen: dict[tuple[int, int], Received] = vars(self).setdefault("seen", {})
+        return seen
+
+    def _sort_in(self, desk: Desk, stretches: Iterable[Stretch], receive: Callable[[Iterable[Stretch]], None]) -> None:
+        for stretch in stretches:
+            self._seen.update({(desk.partition, record.offset()): record for record in stretch.records})
+        super()._sort_in(desk, stretches, receive)
+
     def copy(self, desk: Desk, lease_ms: int) -> None:
         for record in [ticket.record for ticket in desk.tells]:
             if isinstance(record, Buried) and record.epoch in desk.hands:
-                parts = parts_within(desk.hands[record.epoch].stretches, record.ranges)
-                letters = [Letter(each, record.reason, record.error, 3, "") for part in parts for each in part.records]
+                offsets = [offset for start, end in record.ranges for offset in range(start, end)]
+                found = [self._seen[place] for offset in offsets if (place := (desk.partition, offset)) in self._seen]
+                letters = [Letter(each, record.reason, record.error, 3, "") for each in found]
                 self._clerk.copy(desk.partition, record.ranges, letters)
         super().copy(desk, lease_ms)
 

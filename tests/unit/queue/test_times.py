@@ -15,9 +15,10 @@ from penstock.queue.calling import call_of
 from penstock.queue.cells import Cell, Status
 from penstock.queue.census import Tally
 from penstock.queue.crew import crew_of
+from penstock.queue.hand import Hand
 from penstock.queue.look import Shown, partition_seen
 from penstock.queue.message import Batch, Message
-from penstock.queue.pile import Manner, MessagePile
+from penstock.queue.pile import Manner, MessagePile, Seat
 from penstock.queue.records import Acked, QueueFounded, Released, Taken
 from penstock.queue.retry import RetryRules
 from penstock.queue.state import QueueMachine
@@ -32,10 +33,14 @@ def told_by(times: Times) -> list[Event]:
     return found
 
 
+def worked(of: Hand, *noted: int) -> Worked:
+    return Worked(of, of.stretches, *noted)
+
+
 def test_a_run_of_messages_is_told_as_often_as_there_were_with_their_mean() -> None:
     times = Times("orders")
     now_ms, wall_ms = time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000
-    times.note(Worked(hand(values(*[b""] * 10)), 3, 4, 4, now_ms - 2_000, now_ms - 1_000))
+    times.note(worked(hand(values(*[b""] * 10)), 3, 4, 4, now_ms - 2_000, now_ms - 1_000))
 
     [returned, begun] = told_by(times)
 
@@ -50,17 +55,30 @@ def test_who_waited_for_a_retry_was_not_due_before() -> None:
     times = Times("orders")
     now_ms, wall_ms = time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000
     waited = Cell(Status.WAITING, charges=1, due_ms=wall_ms - 5_000)
-    times.note(Worked(hand(values(b"")), 0, 1, 1, now_ms, now_ms))
-    times.note(Worked(hand(values(b""), cell=waited), 0, 1, 1, now_ms, now_ms))
+    times.note(worked(hand(values(b"")), 0, 1, 1, now_ms, now_ms))
+    times.note(worked(hand(values(b""), cell=waited), 0, 1, 1, now_ms, now_ms))
 
     first, second = [event.seconds for event in told_by(times) if isinstance(event, MessagesBegun)]
     assert first > 10**9
     assert 4 < second < 6
 
 
+def test_how_long_a_message_waited_is_told_also_if_its_hand_lets_go_of_it_as_soon_as_it_is_acked() -> None:
+    times, ours = Times("orders"), hand(values(b"", b""))
+
+    def let_go(*_: object) -> None:
+        ours.stretches = ()
+
+    seat: Seat[Message] = Seat(let_go, times.note)
+    seat.ack(ours, 0, 1)
+    seat.flush()
+
+    assert [type(event) for event in told_by(times)] == [HandlersReturned, MessagesBegun]
+
+
 def test_what_nobody_listens_to_is_not_kept() -> None:
     times = Times("orders")
-    times.note(Worked(hand(values(b"")), 0, 1, 1, 0, 0))
+    times.note(worked(hand(values(b"")), 0, 1, 1, 0, 0))
     times.report()
 
     assert told_by(times) == []
