@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from real_kafka import append, new_topic, settings_for, unique
 
 from penstock.errors import AccessDenied, BrokerUnavailable, NotFound, UsageError
+from penstock.kafka import patient
 from penstock.kafka.group_readers import GroupReaders
 from penstock.kafka.topics import Admin, TopicSpec
 from penstock.settings import KafkaSettings
@@ -160,7 +161,22 @@ def test_a_broker_that_is_away_is_told_within_the_time_limit() -> None:
             admin.cluster()
         with pytest.raises(BrokerUnavailable, match="Connection refused"):
             admin.names()
+        with pytest.raises(BrokerUnavailable, match="Connection refused"):
+            admin.bounds([TopicPartition("orders", 0)])
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("ask", [Admin.cluster, Admin.names], ids=["a question", "a list"])
+def test_who_waits_for_a_broker_that_is_away_is_told_so_while_it_waits(
+    ask: Callable[[Admin], object], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(patient, "_SILENCE_S", 0.1)
+    with Admin(settings_for("127.0.0.1:1", request_timeout="1s")) as admin, pytest.raises(BrokerUnavailable):
+        ask(admin)
+
+    [told] = [each.message for each in caplog.records if each.name == "penstock.kafka"]
+    assert "no answer from 127.0.0.1:1" in told
+    assert "Connection refused" in told
 
 
 @pytest.mark.parametrize(

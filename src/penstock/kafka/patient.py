@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
@@ -22,8 +23,13 @@ Key = TypeVar("Key", bound=Hashable)
 Ask = Callable[[Any], Future[Any]]
 """Puts a question to the client."""
 
+log = logging.getLogger("penstock.kafka")
+
 PAUSE_S = 0.02
 _OTHER_BROKER_S = 3.0
+_LOOK_S = 0.2
+_SILENCE_S = 3.0
+"""After so long without an answer whoever waits is told why; a broker that starts anew is quicker."""
 
 # The admin client goes on asking the leader that it knows, until it reads the metadata again.
 _STALE_LEADER = frozenset(
@@ -44,6 +50,7 @@ class PatientClient:
         self.limit = {"request_timeout": self.timeout_s}
         self._watch = ConnectionWatch(settings.bootstrap_servers)
         self._client: Any = connect(AdminClient, properties(settings, preferred={}, fixed={}), self._watch)
+        self._has_answered = self._has_warned = False
 
     def opened(self) -> Any:
         """The client itself. Raises UsageError when this is closed."""
@@ -60,8 +67,9 @@ class PatientClient:
         began = time.monotonic()
         while True:
             try:
-                answer = ask(self.opened()).result(self.timeout_s + 5)
+                answer = self._waited_for(ask(self.opened()))
                 self._watch.forget()
+                self._has_answered, self._has_warned = True, False
                 return answer
             except KafkaException as raised:
                 failure = raised
@@ -71,6 +79,21 @@ class PatientClient:
             if asked_s > self.timeout_s or not self._may_pass(error_of(failure), about, asked_s=asked_s):
                 raise self._translated(failure, doing) from failure
             time.sleep(PAUSE_S)
+
+    def _waited_for(self, asked: Future[Any]) -> Any:
+        """Its answer. Who waits for long hears why meanwhile: the client tells of its connections when it is polled."""
+        began = time.monotonic()
+        while (waited_s := time.monotonic() - began) < self.timeout_s + 5:
+            try:
+                return asked.result(_LOOK_S)
+            except FutureTimeout:
+                self.opened().poll(0)
+            trouble = self._watch.trouble()
+            if trouble is not None and waited_s >= _SILENCE_S and not self._has_warned:
+                self._has_warned = True
+                told = (self._watch.where, waited_s, trouble.str(), self.timeout_s)
+                log.warning("no answer from %s for %.0f s: %s; it is waited for up to %.0f s", *told)
+        return asked.result(0)
 
     def present(self, doing: str, ask: Ask) -> Any:
         """The answer, or None when what was asked about does not exist."""
@@ -86,12 +109,16 @@ class PatientClient:
         first = dict(ask(self.opened(), list(wanted)))
         return lambda key: lambda client: first.pop(key, None) or ask(client, [key])[key]
 
-    def topics(self) -> dict[str, Any]:
-        """All topics but Kafka's own, with their partitions; it learns anew who leads them."""
+    def topics(self, name: str | None = None) -> dict[str, Any]:
+        """All topics but Kafka's own, or one, with their partitions; it learns anew who leads them."""
+        doing = "listing topics" if name is None else f"looking for topic {name}"
+        if not self._has_answered:
+            # Of a first contact that fails, the call below would say nothing until its time is over.
+            self.answer(doing, lambda client: client.describe_cluster(**self.limit))
         try:
-            topics = self.opened().list_topics(timeout=self.timeout_s).topics
+            topics = self.opened().list_topics(name, timeout=self.timeout_s).topics
         except KafkaException as failure:
-            raise self._translated(failure, "listing topics") from failure
+            raise self._translated(failure, doing) from failure
         return {name: topic for name, topic in topics.items() if not name.startswith("__")}
 
     def described(self, names: Iterable[str]) -> dict[str, Any]:

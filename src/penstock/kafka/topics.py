@@ -195,7 +195,7 @@ class Admin:
     def _learn_leaders(self, topics: set[str]) -> None:
         """The client's first question about a topic is often lost while it connects, and repeated after 3 s only."""
         for topic in topics - self._led_topics:
-            self._client.opened().list_topics(topic, timeout=self._client.timeout_s)
+            self._client.topics(topic)
             self._led_topics.add(topic)
 
     def cut(self, partition: TopicPartition, before: int) -> int:
