@@ -274,7 +274,8 @@ class Tail(Generic[M]):
             self._assign()
 
     def _watch_clock(self, partition: int, followed: _Followed[M], now_ms: int) -> None:
-        if not self.is_caught_up(partition):
+        if not self.is_caught_up(partition) or followed.read_back_ms is None:
+            # The last record may be of last week: what time it is in the log we know since we read one of our own.
             followed.watch.forget()
             return
         ahead_ms = followed.watch.observe(log_clock_ms=followed.fold.clock_ms, monotonic_ms=now_ms)

@@ -185,6 +185,21 @@ def test_an_open_transaction_hides_what_follows_and_ends_no_wait(world: World) -
     assert ticket.verdict.is_accepted
 
 
+def test_that_nobody_wrote_for_an_hour_before_we_came_is_no_jump_of_the_log_clock(world: World) -> None:
+    told: list[Event] = []
+    world.write(CounterFounded(100), CounterTaken("a"))
+    world.now_ms += 3_600_000
+    tail = world.tail()
+    tail.step(0)
+
+    with subscribed(told.append):
+        tail.append(0, CounterTaken("me"))
+        tail.step(0)
+
+    assert told == []
+    assert tail.calm_ms(0) == 0
+
+
 def test_calm_counts_from_the_end_and_starts_over_after_a_jump_of_the_log_clock(world: World) -> None:
     told: list[Event] = []
     tail = world.tail()
