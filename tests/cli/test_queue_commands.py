@@ -189,10 +189,11 @@ def test_send_prints_the_id_and_the_message_is_in_the_topic(place: Place) -> Non
     assert headers == {"penstock-id": plain.stdout.strip().encode(), "tenant": b"acme", "a": b"b=c"}
 
 
-def test_every_line_of_standard_input_is_a_message(place: Place) -> None:
+@pytest.mark.parametrize("value", [["-"], []], ids=["named", "not named"])
+def test_every_line_of_standard_input_is_a_message(place: Place, value: list[str]) -> None:
     topic = place.topic()
 
-    command = [sys.executable, "-m", "penstock", "send", topic, "-", "--lines", "--json"]
+    command = [sys.executable, "-m", "penstock", "send", topic, *value, "--lines", "--json"]
     done = subprocess.run(command, input=b"one\r\ntwo\n\nthree", capture_output=True, timeout=120, check=False)
 
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ _UNDER_WAY_MAX = 10_000
 @click.argument("queue")
 @click.argument("value", required=False)
 @click.option("--file", type=click.File("rb"), help="Send what this file holds, instead of VALUE.")
-@click.option("--lines", is_flag=True, help="Every line of the file, or of standard input, is a message.")
+@click.option("--lines", is_flag=True, help="Every line of the file, or else of standard input, is a message.")
 @click.option("--key", help="Messages with the same key go to the same partition.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
 @click.option("--id", "message_id", metavar="ID", help="The message's id.  [default: a new one]")
@@ -69,6 +69,8 @@ def command(
     from penstock.cli.claims import reached
     from penstock.queue.sending import Sender
 
+    if lines and value is None and file is None:
+        value = "-"
     source = _source(value, file)
     if message_id is not None and (lines or count > 1):
         raise UsageError("one id cannot be that of many messages", next_step="leave --id out, or send one message")
