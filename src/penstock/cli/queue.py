@@ -140,20 +140,32 @@ def _print(verdicts: Iterable[dict[str, Any]], state: dict[str, Any]) -> None:
     print_table(["offset", "verdict", "covered", "reason"], rows)
     click.echo()
     leases = [
-        (lease["epoch"], lease["worker"], _text(lease["ranges"]), lease["attempt"], lease["expires_ms"])
+        (
+            lease["epoch"],
+            lease["worker"],
+            _text(lease["ranges"]),
+            lease["attempt"],
+            lease["expires_ms"],
+            "expired" if lease["expired"] else "valid",
+        )
         for lease in state["leases"]
     ]
     if leases:
-        print_table(["epoch", "worker", "ranges", "attempt", "expires_ms"], leases)
+        print_table(["epoch", "worker", "ranges", "attempt", "expires_ms", "lease"], leases)
         click.echo()
     waiting = [f"{_text(one['ranges'])} until {one['due_ms']}, attempt {one['attempt']}" for one in state["waiting"]]
+    losses = [f"{_text(one['ranges'])} ({one['losses']})" for one in state["losses"]]
+    paused = [f"{queue} by {pause['by'] or 'nobody known'}" for queue, pause in state["paused"].items()]
     shown = {
+        "clock_ms": state["clock_ms"],
         "position": state["position"],
         "finished": _text(state["finished"]) or "-",
         "waiting": "; ".join(waiting) or "-",
+        "losses": "; ".join(losses) or "-",
         "to_copy": "; ".join(_text(one["ranges"]) for one in state["to_copy"]) or "-",
         "dead": _text(state["dead"]) or "-",
-        **{name: state[name] for name in ("paused", "halted", "hash")},
+        "paused": "; ".join(paused) or "-",
+        **{name: state[name] for name in ("halted", "hash")},
     }
     print_fields(shown)
 

@@ -354,3 +354,16 @@ def test_people_read_a_table(tmp_path: Path) -> None:
 
     assert "that lease is over" in shown
     assert "position  5" in shown
+
+
+def test_people_see_which_leases_have_expired_who_was_lost_and_what_is_paused(tmp_path: Path) -> None:
+    file = tmp_path / "log.ndjson"
+    lost = [taken(0, 1_000, [0, 2]), taken(1, 40_000, [0, 1])]
+    pause = {"offset": 2, "time_ms": 40_000, "record": {"type": "paused", "queue": "orders", "by": "ann"}}
+    file.write_text("\n".join([*lost, json.dumps(pause)]))
+
+    shown = CliRunner().invoke(penstock, ["queue", "replay", str(file), "--at", "90000"]).stdout
+
+    assert [line.split()[0] for line in shown.splitlines() if line.endswith("expired")] == ["1"]
+    assert "losses    0-2 (1)" in shown
+    assert "paused    orders by ann" in shown
