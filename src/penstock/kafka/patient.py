@@ -67,7 +67,8 @@ class PatientClient:
         began = time.monotonic()
         while True:
             try:
-                answer = self._waited_for(ask(self.opened()))
+                client = self.opened()
+                answer = self._waited_for(ask(client), client)
                 self._watch.forget()
                 self._has_answered, self._has_warned = True, False
                 return answer
@@ -80,14 +81,14 @@ class PatientClient:
                 raise self._translated(failure, doing) from failure
             time.sleep(PAUSE_S)
 
-    def _waited_for(self, asked: Future[Any]) -> Any:
+    def _waited_for(self, asked: Future[Any], client: Any) -> Any:
         """Its answer. Who waits for long hears why meanwhile: the client tells of its connections when it is polled."""
         began = time.monotonic()
         while (waited_s := time.monotonic() - began) < self.timeout_s + 5:
             try:
                 return asked.result(_LOOK_S)
             except FutureTimeout:
-                self.opened().poll(0)
+                client.poll(0)
             trouble = self._watch.trouble()
             if trouble is not None and waited_s >= _SILENCE_S and not self._has_warned:
                 self._has_warned = True
